@@ -1,0 +1,138 @@
+/**
+ * The append-only record of everything that sandboxes did.
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import type * as Effect from "effect/Effect"
+import type * as Option from "effect/Option"
+import type * as Stream from "effect/Stream"
+import type { LedgerError } from "./LedgerError.js"
+import type { Cursor, Json, LedgerEntry, LedgerEvent } from "./LedgerEvent.js"
+
+/** What to append: a `LedgerEvent`, or the plain object of the same shape. */
+export interface EventInput {
+  readonly sandboxId: string
+  readonly name: string
+  /** Default `-1`: the sandbox as a whole. */
+  readonly stepIdx?: number | undefined
+  readonly branch?: number | undefined
+  readonly event: string
+  readonly payload?: Json | undefined
+  readonly error?: string | undefined
+}
+
+/** Which entries to read. All given conditions must hold; none given reads the whole ledger. */
+export interface EntryFilter {
+  readonly sandboxId?: string | undefined
+  readonly name?: string | undefined
+  readonly stepIdx?: number | undefined
+  /** Event names in today's spelling; the older spellings of the same events are found too. */
+  readonly events?: ReadonlyArray<string> | undefined
+  /** True leaves out `exec.output` (and the older `exec_event`) entries: what happened, without what was printed. */
+  readonly withoutOutput?: boolean | undefined
+}
+
+export interface ReadOptions extends EntryFilter {
+  readonly after?: Cursor | undefined
+  /** Up to and including this entry. */
+  readonly until?: Cursor | undefined
+  readonly limit?: number | undefined
+  /** `asc` (default) or `desc` (newest first; `after` then means older than). */
+  readonly order?: "asc" | "desc" | undefined
+}
+
+export interface TailOptions extends EntryFilter {
+  /** Start behind this entry id; default: from the first entry. */
+  readonly afterId?: number | undefined
+}
+
+export interface Checkpoint {
+  readonly sandboxId: string
+  readonly name: string
+  readonly snapshotId: string
+  /** The tag it was given. */
+  readonly tag?: string | undefined
+  readonly cursor: Cursor
+  /** The event's payload, whole. */
+  readonly payload: { readonly [key: string]: Json }
+}
+
+export type SandboxStatus = "running" | "paused" | "closed"
+
+/** What the ledger knows of one sandbox (session). */
+export interface SandboxDetails {
+  readonly sandboxId: string
+  readonly name: string
+  /** By its last lifecycle event: a process that was killed leaves its sandbox `running`. */
+  readonly status: SandboxStatus
+  readonly runId?: string | undefined
+  readonly resourceId?: string | undefined
+  readonly parentSandboxId?: string | undefined
+  readonly resumedFrom?: string | undefined
+  readonly forkedFrom?: string | undefined
+  readonly fromSnapshot?: string | undefined
+  readonly fromEnvironment?: string | undefined
+  readonly image?: string | undefined
+  readonly snapshotId?: string | undefined
+  readonly resources?: { readonly [key: string]: string } | undefined
+  readonly createdAt: number
+  readonly closedAt?: number | undefined
+  /** Where `sandbox.created` stands. */
+  readonly cursor: Cursor
+  /** The payload of `sandbox.created`, whole. */
+  readonly payload: { readonly [key: string]: Json }
+}
+
+export interface SandboxFilter {
+  readonly name?: string | undefined
+  readonly status?: SandboxStatus | undefined
+  readonly runId?: string | undefined
+  /** Created before this entry (a `SandboxDetails.cursor`), or before this time in epoch milliseconds. */
+  readonly before?: Cursor | number | undefined
+  readonly limit?: number | undefined
+}
+
+/** A prepared environment: the snapshot that `Sandboxes.environment` built. */
+export interface EnvironmentRecord {
+  readonly name: string
+  readonly snapshotId: string
+  readonly image: string
+  readonly builtAt: number
+}
+
+export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
+  Ledger,
+  {
+    /** Appends one event. It is durable when this returns. */
+    readonly append: (event: EventInput) => Effect.Effect<LedgerEntry, LedgerError>
+    /**
+     * Appends many, in order. The events that can be stored are stored even if others cannot; then it fails with
+     * `InvalidEvent` and the `rejected` positions.
+     */
+    readonly appendAll: (
+      events: ReadonlyArray<EventInput>
+    ) => Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError>
+    /** Entries in `(ts, id)` order, page by page. */
+    readonly read: (options?: ReadOptions) => Stream.Stream<LedgerEntry, LedgerError>
+    /** History in the order it was appended (by `id`), then what is appended from now on; never ends by itself. */
+    readonly tail: (options?: TailOptions) => Stream.Stream<LedgerEntry, LedgerError>
+    /** The newest checkpoint of a sandbox, or the newest with this tag. */
+    readonly lastCheckpoint: (
+      sandboxId: string,
+      options?: { readonly tag?: string | undefined; readonly until?: Cursor | undefined }
+    ) => Effect.Effect<Option.Option<Checkpoint>, LedgerError>
+    /** All checkpoints of a sandbox, oldest first. */
+    readonly checkpoints: (sandboxId: string) => Stream.Stream<Checkpoint, LedgerError>
+    /** Sandboxes, newest first. */
+    readonly sandboxes: (filter?: SandboxFilter) => Stream.Stream<SandboxDetails, LedgerError>
+    readonly sandbox: (sandboxId: string) => Effect.Effect<Option.Option<SandboxDetails>, LedgerError>
+    /** Removes every entry of one sandbox; returns how many. */
+    readonly deleteSandbox: (sandboxId: string) => Effect.Effect<number, LedgerError>
+    readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
+    readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>
+    /** Inserts or replaces by name. */
+    readonly putEnvironment: (record: EnvironmentRecord) => Effect.Effect<void, LedgerError>
+    readonly deleteEnvironment: (name: string) => Effect.Effect<boolean, LedgerError>
+  }
+>() {}

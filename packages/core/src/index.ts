@@ -1,0 +1,6 @@
+export * as Execd from "./Execd.js"
+export * as Ledger from "./Ledger.js"
+export * as LedgerError from "./LedgerError.js"
+export * as LedgerEvent from "./LedgerEvent.js"
+export * as OpenSandbox from "./OpenSandbox.js"
+export * as OpenSandboxError from "./OpenSandboxError.js"
