@@ -1,0 +1,126 @@
+/**
+ * A command of a sandbox: lazy, itself an Effect of its result, and a source of live output.
+ *
+ * @since 0.1.0
+ */
+import type * as Duration from "effect/Duration"
+import type * as Effect from "effect/Effect"
+import type * as Redacted from "effect/Redacted"
+import type * as Sink from "effect/Sink"
+import type * as Stream from "effect/Stream"
+import type { ExecFailure } from "./SandboxError.js"
+
+/**
+ * A piece of output: what arrived together, at most 64 KiB of text, recorded in the ledger as one entry before it is delivered.
+ * It need not end at a line end; for lines use `lines`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface OutputChunk {
+  readonly stream: "stdout" | "stderr"
+  readonly text: string
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface ExecOptions {
+  /** Working directory. Default: the container's. */
+  readonly cwd?: string | undefined
+  /** Environment variables. The ledger gets their names, never their values. */
+  readonly env?: { readonly [name: string]: string | Redacted.Redacted } | undefined
+  /** The server kills the command after it: `ExecError` with reason `Timeout`. Default: none. */
+  readonly timeout?: Duration.DurationInput | undefined
+  readonly uid?: number | undefined
+  readonly gid?: number | undefined
+  /** The shell that interprets the command, as `shell -c command`. Default: the server's (`bash`, or `sh` where there is none). */
+  readonly shell?: string | undefined
+  /** True (default): an exit code other than 0 is a `CommandError`. False: it is in the result. */
+  readonly strict?: boolean | undefined
+  /**
+   * Unique within the session. A keyed exec is replayed by its key instead of its sequence: give keys to execs that run
+   * concurrently, so that they replay correctly whatever order they start in.
+   */
+  readonly key?: string | undefined
+  /** How many characters (UTF-16 code units) of stdout, and of stderr, a result keeps: head and tail. Default: 8,388,608. */
+  readonly maxOutput?: number | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface ExecResult {
+  readonly seq: number
+  readonly exitCode: number
+  /** What it printed, rebuilt from lines: each ends with `\n`. Beyond `maxOutput` the middle is left out and marked. */
+  readonly stdout: string
+  readonly stderr: string
+  /** True where `stdout` or `stderr` had more than `maxOutput` characters; the ledger has them all. */
+  readonly truncated: boolean
+  /** The full lengths, in characters. */
+  readonly stdoutLength: number
+  readonly stderrLength: number
+  /** True when the connection was lost and the exit code was learnt afterwards: the end of the output may be missing. */
+  readonly outputIncomplete: boolean
+  /** True when it came from the ledger. */
+  readonly replayed: boolean
+}
+
+/**
+ * What `pipeTo` can write to: a Node writable such as `process.stdout`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Writable {
+  write(chunk: string, callback: (error?: Error | null) => void): unknown
+}
+
+/**
+ * A command, not yet run. Yield it for its result, or run one of its streams; each run is one execution with one sequence
+ * number.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Exec extends Effect.Effect<ExecResult, ExecFailure> {
+  readonly command: string
+  /** stdout and stderr in the order they arrived. Ends with `CommandError` for an exit code other than 0, unless `strict: false`. */
+  readonly output: Stream.Stream<OutputChunk, ExecFailure>
+  /** The text of stdout, chunk by chunk. stderr is recorded all the same. */
+  readonly stdout: Stream.Stream<string, ExecFailure>
+  readonly stderr: Stream.Stream<string, ExecFailure>
+  /** The lines of stdout, without their ends. */
+  readonly lines: Stream.Stream<string, ExecFailure>
+  /**
+   * Writes the output to a Node writable as it arrives (`stderr` to the second one, if given), or feeds a Sink of chunks, and
+   * returns the result. A slow target slows the command down instead of filling memory.
+   */
+  readonly pipeTo: {
+    (target: Writable, stderr?: Writable): Effect.Effect<ExecResult, ExecFailure>
+    <E, R>(sink: Sink.Sink<unknown, OutputChunk, unknown, E, R>): Effect.Effect<ExecResult, ExecFailure | E, R>
+  }
+}
+
+/**
+ * A command that is running. Its streams start with the first output whenever they are run, and may be run by many consumers
+ * at once: they are read back from the ledger, so a slow consumer delays nobody. Closing its scope stops the command.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface RunningExec {
+  readonly seq: number
+  readonly command: string
+  readonly output: Stream.Stream<OutputChunk, ExecFailure>
+  readonly stdout: Stream.Stream<string, ExecFailure>
+  readonly stderr: Stream.Stream<string, ExecFailure>
+  readonly lines: Stream.Stream<string, ExecFailure>
+  /** Waits for the end. */
+  readonly result: Effect.Effect<ExecResult, ExecFailure>
+  /** Stops the command; `result` then fails with reason `Interrupted`. */
+  readonly interrupt: Effect.Effect<void>
+}

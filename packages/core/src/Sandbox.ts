@@ -1,0 +1,97 @@
+/**
+ * A sandbox: a running container, its commands and files, and the session of the ledger that records it.
+ *
+ * @since 0.1.0
+ */
+import type * as Duration from "effect/Duration"
+import type * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
+import type * as Stream from "effect/Stream"
+import type { Exec, ExecOptions, RunningExec } from "./Exec.js"
+import type { Checkpoint } from "./Ledger.js"
+import type { LedgerError } from "./LedgerError.js"
+import type { Json, LedgerEntry } from "./LedgerEvent.js"
+import type { Endpoint, SandboxInfo } from "./OpenSandbox.js"
+import type { OpenSandboxError } from "./OpenSandboxError.js"
+import type { ExecFailure, SandboxFailure } from "./SandboxError.js"
+import type { SandboxFiles } from "./SandboxFiles.js"
+
+/**
+ * @since 0.1.0
+ * @category type ids
+ */
+export const TypeId = "~@sandglass/core/Sandbox"
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface ForkOptions {
+  /** Default: `fork-<name>-<random>`. */
+  readonly name?: string | undefined
+  /** True: the fork outlives the scope. Default false. */
+  readonly detached?: boolean | undefined
+}
+
+/**
+ * A handle of one sandbox. Made by `Sandboxes`; when its scope closes, the container is deleted and `sandbox.closed` recorded
+ * (unless it is detached).
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Sandbox {
+  readonly [TypeId]: typeof TypeId
+  readonly id: string
+  readonly name: string
+  /** Shared by everything that belongs to one run: inherited by resume, restore and fork. */
+  readonly runId: string
+  readonly resourceId?: string | undefined
+  /**
+   * A command, not yet run. A string is a command line for the shell; a list of words is passed as just these words.
+   *
+   * @example
+   * ```ts
+   * import type { Sandbox } from "@sandglass/core"
+   * import { Effect, Stream } from "effect"
+   *
+   * const program = (sandbox: Sandbox.Sandbox) =>
+   *   Effect.gen(function*() {
+   *     const { stdout } = yield* sandbox.exec("node --version")
+   *     yield* sandbox.exec(["touch", "a file with spaces"])
+   *     yield* Stream.runForEach(sandbox.exec("npm test").lines, Effect.log)
+   *     const { exitCode } = yield* sandbox.exec("npm run lint", { strict: false }).pipeTo(process.stdout)
+   *     return { stdout, exitCode }
+   *   })
+   * ```
+   */
+  readonly exec: (command: string | ReadonlyArray<string>, options?: ExecOptions) => Exec
+  /** Starts a command now; closing the scope stops it. */
+  readonly start: (
+    command: string | ReadonlyArray<string>,
+    options?: ExecOptions
+  ) => Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
+  readonly files: SandboxFiles
+  /** Takes a snapshot, waits until it is ready, and records it, under a tag if given: a place to resume from. */
+  readonly checkpoint: (tag?: string) => Effect.Effect<Checkpoint, SandboxFailure>
+  /** A second sandbox with the state of this one, in a session of its own. */
+  readonly fork: (options?: ForkOptions) => Effect.Effect<Sandbox, SandboxFailure, Scope.Scope>
+  /** Stops its processes, keeping their state. */
+  readonly pause: Effect.Effect<void, SandboxFailure>
+  readonly resume: Effect.Effect<void, SandboxFailure>
+  /** Moves its expiry to `duration` from now, by the server's clock; returns it in epoch milliseconds. */
+  readonly renew: (duration: Duration.DurationInput) => Effect.Effect<number, SandboxFailure>
+  readonly info: Effect.Effect<SandboxInfo, OpenSandboxError>
+  /** Where a port inside the sandbox is reached from here. */
+  readonly endpoint: (port: number) => Effect.Effect<Endpoint, OpenSandboxError>
+  /** Appends an event of the application to this session. */
+  readonly append: (
+    event: string,
+    payload?: Json,
+    options?: { readonly stepIdx?: number | undefined; readonly branch?: number | undefined }
+  ) => Effect.Effect<LedgerEntry, LedgerError>
+  /** This session's entries, oldest first. */
+  readonly history: Stream.Stream<LedgerEntry, LedgerError>
+  /** Deletes the container and records `sandbox.closed`; within a bounded time, and once however often it is called. */
+  readonly close: Effect.Effect<void>
+}

@@ -1,0 +1,414 @@
+import type * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Ref from "effect/Ref"
+import type * as Scope from "effect/Scope"
+import type { Execd } from "../Execd.js"
+import type { Checkpoint, Ledger } from "../Ledger.js"
+import type { Json } from "../LedgerEvent.js"
+import { EventName } from "../LedgerEvent.js"
+import type { CreateRequest, OpenSandbox, Status } from "../OpenSandbox.js"
+import type { OpenSandboxError } from "../OpenSandboxError.js"
+import * as Replay from "../Replay.js"
+import type { Sandbox } from "../Sandbox.js"
+import { TypeId } from "../Sandbox.js"
+import type { SandboxFailure } from "../SandboxError.js"
+import { SandboxError } from "../SandboxError.js"
+import * as SandboxFiles from "../SandboxFiles.js"
+import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
+import { bounded } from "./bounded.js"
+import { jsonObject } from "./json.js"
+import { labelValue } from "./labels.js"
+import type { ExecContext } from "./exec.js"
+import * as InternalExec from "./exec.js"
+import { RunningSeqs } from "./exec.js"
+
+/** What all sandboxes of one `Sandboxes` share. */
+export interface Services {
+  readonly ledger: Context.Tag.Service<Ledger>
+  readonly openSandbox: Context.Tag.Service<OpenSandbox>
+  readonly execd: Context.Tag.Service<Execd>
+  readonly nextId: Effect.Effect<string>
+  readonly permits: { readonly take: Effect.Effect<void>; readonly release: Effect.Effect<void> }
+  readonly readyTimeout: Duration.DurationInput
+  readonly closeTimeout: Duration.DurationInput
+}
+
+/** A session about to begin: on a container to be created, or on one that runs already. */
+export interface Session {
+  readonly name: string
+  readonly runId: string
+  readonly resourceId?: string | undefined
+  readonly hooks: ComposedHooks
+  readonly replay: Replay.ReplayIndex
+  readonly onDivergence: "fail" | "live"
+  /** The sequence of the last exec that this session has recorded already. */
+  readonly lastSeq: number
+  readonly detached: boolean
+  /** Fields of `sandbox.created` beside id, run and resources. */
+  readonly links: { readonly [key: string]: Json | undefined }
+}
+
+/** Looks again with growing pauses until `done` says so. */
+const poll = <A, E, E2>(
+  self: Effect.Effect<A, E>,
+  done: (value: A) => Effect.Effect<boolean, E2>
+): Effect.Effect<A, E | E2> => {
+  const go = (pause: number): Effect.Effect<A, E | E2> =>
+    Effect.flatMap(self, (value) =>
+      Effect.flatMap(done(value), (yes) =>
+        yes
+          ? Effect.succeed(value)
+          : Effect.zipRight(Effect.sleep(pause), Effect.suspend(() => go(Math.min(pause * 1.5, 2000))))))
+  return go(20)
+}
+
+const statusText = (status: Status<string>) =>
+  [status.state, status.reason, status.message].filter((part) => part !== undefined && part !== "").join(": ")
+
+/** Waits for a state of the container; states it does not know count as "not yet". */
+const awaitState = (
+  services: Services,
+  method: string,
+  sandboxId: string,
+  wanted: string
+): Effect.Effect<void, SandboxFailure> =>
+  poll(services.openSandbox.get(sandboxId), ({ status }) => {
+    if (status.state === wanted) return Effect.succeed(true)
+    return status.state === "Failed" || status.state === "Terminated" || status.state === "Stopping"
+      ? Effect.fail(
+        new SandboxError({ method, reason: "StartFailed", description: statusText(status), sandboxId })
+      )
+      : Effect.succeed(false)
+  }).pipe(
+    Effect.catchIf(
+      (error): error is OpenSandboxError => error._tag === "OpenSandboxError" && error.reason === "NotFound",
+      (cause) =>
+        Effect.fail(
+          new SandboxError({ method, reason: "StartFailed", description: "it no longer exists", sandboxId, cause })
+        )
+    ),
+    notLongerThan(services.readyTimeout, () =>
+      new SandboxError({ method, reason: "NotReady", description: `it did not become ${wanted} in time`, sandboxId }))
+  )
+
+const notLongerThan = <E2>(timeout: Duration.DurationInput, onTimeout: () => E2) =>
+<A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E | E2, R> =>
+  Effect.timeoutFail(self, { duration: timeout, onTimeout })
+
+const awaitReady = (services: Services, method: string, context: ExecContext): Effect.Effect<void, SandboxFailure> =>
+  context.execd.ready({ timeout: services.readyTimeout }).pipe(
+    Effect.mapError((cause) =>
+      new SandboxError({
+        method,
+        reason: "NotReady",
+        description: `no command could be run in it: ${cause.message}`,
+        sandboxId: context.sandbox.id,
+        cause
+      })
+    )
+  )
+
+/** A ready snapshot; one that is not handed out is deleted. */
+const snapshot = (
+  services: Services,
+  sandboxId: string,
+  name: string | undefined
+): Effect.Effect<string, SandboxFailure> =>
+  Effect.gen(function*() {
+    const { openSandbox } = services
+    const made = yield* openSandbox.createSnapshot(sandboxId, { name })
+    const failure = (description: string) =>
+      new SandboxError({ method: "Sandbox.checkpoint", reason: "SnapshotFailed", description, sandboxId })
+    const ready = made.status.state === "Ready" ? Effect.void : poll(
+      openSandbox.getSnapshot(made.id),
+      ({ status }) =>
+        status.state === "Failed" || status.state === "Deleting"
+          ? Effect.fail(failure(statusText(status)))
+          : Effect.succeed(status.state === "Ready")
+    )
+    yield* ready.pipe(
+      notLongerThan(services.readyTimeout, () => failure("the snapshot was not ready in time")),
+      Effect.onError(() => bounded("deleting a snapshot", services.closeTimeout, openSandbox.deleteSnapshot(made.id)))
+    )
+    return made.id
+  })
+
+/** Takes a snapshot and records it, with the execs that were in flight meanwhile. */
+const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHooks, tag: string | undefined) =>
+  Effect.acquireUseRelease(
+    Effect.sync(() => context.running.openWindow()),
+    (window) =>
+      Effect.gen(function*() {
+        const { id, name } = context.sandbox
+        const snapshotId = yield* snapshot(services, id, tag)
+        const payload = jsonObject({
+          snapshotId,
+          name: tag,
+          inFlight: window.size === 0 ? undefined : [...window]
+        })
+        const entry = yield* services.ledger.append({
+          sandboxId: id,
+          name,
+          event: EventName.checkpointCreated,
+          payload
+        }).pipe(
+          Effect.onError(() =>
+            bounded(
+              "deleting a snapshot",
+              services.closeTimeout,
+              services.openSandbox.deleteSnapshot(snapshotId)
+            )
+          )
+        )
+        const made: Checkpoint = {
+          sandboxId: id,
+          name,
+          snapshotId,
+          ...(tag === undefined ? {} : { tag }),
+          cursor: { ts: entry.ts, id: entry.id },
+          payload
+        }
+        yield* hooks.onCheckpoint(context.sandbox, made)
+        return made
+      }),
+    (window) => Effect.sync(() => context.running.closeWindow(window))
+  )
+
+/** What `resources` of the create request are when the caller names none. */
+export const defaultResources = { cpu: "500m", memory: "512Mi" }
+
+const span = (name: string, sandboxId: string) => <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
+
+/** Where closing stands; shared by the handle and its finalizer. */
+interface Lifetime {
+  closed: boolean
+  recorded: boolean
+}
+
+const closing = (
+  services: Services,
+  session: Session,
+  sandbox: HookSandbox,
+  lifetime: Lifetime
+): Effect.Effect<Effect.Effect<void>> =>
+  Effect.cached(
+    Effect.gen(function*() {
+      lifetime.closed = true
+      const deleted = yield* services.openSandbox.delete(sandbox.id).pipe(
+        Effect.interruptible,
+        Effect.disconnect,
+        Effect.timeout(services.closeTimeout),
+        Effect.exit
+      )
+      if (Exit.isFailure(deleted)) yield* Effect.logWarning(`sandbox ${sandbox.id} could not be deleted`, deleted.cause)
+      if (lifetime.recorded) {
+        yield* bounded(
+          "recording sandbox.closed",
+          services.closeTimeout,
+          services.ledger.append({
+            sandboxId: sandbox.id,
+            name: sandbox.name,
+            event: EventName.sandboxClosed,
+            ...(Exit.isFailure(deleted) ? { error: "the container could not be deleted" } : {})
+          })
+        )
+        yield* session.hooks.onClosed(sandbox)
+      }
+    }).pipe(
+      Effect.ensuring(services.permits.release),
+      // A caller that is interrupted while closing must not leave it half done for the next one.
+      Effect.uninterruptible,
+      span("Sandbox.close", sandbox.id)
+    )
+  )
+
+const handle = (
+  services: Services,
+  session: Session,
+  context: ExecContext,
+  lifetime: Lifetime,
+  close: Effect.Effect<void>
+): Sandbox => {
+  const { ledger, openSandbox } = services
+  const { id, name } = context.sandbox
+  const open = <A, E, R>(method: string, self: Effect.Effect<A, E, R>): Effect.Effect<A, E | SandboxError, R> =>
+    Effect.suspend((): Effect.Effect<A, E | SandboxError, R> =>
+      lifetime.closed
+        ? Effect.fail(
+          new SandboxError({ method, reason: "Closed", description: "the sandbox is closed", sandboxId: id })
+        )
+        : self
+    ).pipe(span(method, id))
+
+  return {
+    [TypeId]: TypeId,
+    id,
+    name,
+    runId: session.runId,
+    resourceId: session.resourceId,
+    exec: (command, options) => InternalExec.make(context, command, options),
+    start: (command, options) => InternalExec.start(context, command, options),
+    files: SandboxFiles.make(context.execd),
+    checkpoint: (tag) =>
+      open(
+        "Sandbox.checkpoint",
+        tag === ""
+          ? Effect.fail(
+            new SandboxError({
+              method: "Sandbox.checkpoint",
+              reason: "InvalidOptions",
+              description: "an empty tag",
+              sandboxId: id
+            })
+          )
+          : checkpoint(services, context, session.hooks, tag)
+      ),
+    fork: (options) =>
+      open(
+        "Sandbox.fork",
+        Effect.gen(function*() {
+          const { snapshotId } = yield* checkpoint(services, context, session.hooks, undefined)
+          const forkName = options?.name ?? `fork-${name}-${(yield* services.nextId).slice(0, 8)}`
+          return yield* begin(services, { snapshotId }, {
+            ...session,
+            name: forkName,
+            replay: Replay.empty,
+            lastSeq: 0,
+            detached: options?.detached ?? false,
+            links: { snapshotId, forkedFrom: snapshotId, parentSandboxId: id }
+          })
+        })
+      ),
+    pause: open(
+      "Sandbox.pause",
+      openSandbox.pause(id).pipe(
+        Effect.zipRight(awaitState(services, "Sandbox.pause", id, "Paused")),
+        Effect.zipRight(ledger.append({ sandboxId: id, name, event: EventName.sandboxPaused })),
+        Effect.asVoid
+      )
+    ),
+    resume: open(
+      "Sandbox.resume",
+      openSandbox.resume(id).pipe(
+        Effect.zipRight(awaitState(services, "Sandbox.resume", id, "Running")),
+        // Port and token are new after a pause.
+        Effect.zipRight(context.execd.invalidate),
+        Effect.zipRight(awaitReady(services, "Sandbox.resume", context)),
+        Effect.zipRight(ledger.append({ sandboxId: id, name, event: EventName.sandboxResumed })),
+        Effect.asVoid
+      )
+    ),
+    renew: (duration) => open("Sandbox.renew", openSandbox.renew(id, duration)),
+    info: openSandbox.get(id),
+    endpoint: (port) => openSandbox.endpoint(id, port),
+    append: (event, payload, options) =>
+      ledger.append({ sandboxId: id, name, event, payload, stepIdx: options?.stepIdx, branch: options?.branch }),
+    history: ledger.read({ sandboxId: id }),
+    close
+  }
+}
+
+const makeContext = (
+  services: Services,
+  session: Session,
+  sandboxId: string,
+  lifetime: Lifetime
+): Effect.Effect<ExecContext> =>
+  Effect.gen(function*() {
+    return {
+      sandbox: { id: sandboxId, name: session.name, runId: session.runId, resourceId: session.resourceId },
+      ledger: services.ledger,
+      execd: yield* services.execd.connect(sandboxId),
+      hooks: session.hooks,
+      replay: yield* Ref.make(session.replay),
+      onDivergence: session.onDivergence,
+      sequence: { last: session.lastSeq },
+      running: new RunningSeqs(),
+      isClosed: () => lifetime.closed
+    }
+  })
+
+const recordCreated = (
+  services: Services,
+  session: Session,
+  context: ExecContext,
+  lifetime: Lifetime,
+  resources: { readonly [key: string]: string } | undefined
+) =>
+  services.ledger.append({
+    sandboxId: context.sandbox.id,
+    name: session.name,
+    event: EventName.sandboxCreated,
+    payload: jsonObject({
+      sandboxId: context.sandbox.id,
+      resources,
+      runId: session.runId,
+      resourceId: session.resourceId,
+      ...session.links
+    })
+  }).pipe(
+    Effect.zipRight(Effect.sync(() => {
+      lifetime.recorded = true
+    })),
+    Effect.uninterruptible
+  )
+
+/** Creates a container and begins a session on it. */
+export const begin = (
+  services: Services,
+  request: CreateRequest,
+  session: Session
+): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> =>
+  Effect.gen(function*() {
+    const lifetime: Lifetime = { closed: false, recorded: false }
+    let ready = false
+    const release = yield* Effect.once(services.permits.release)
+    const owned = { ...services, permits: { ...services.permits, release } }
+    yield* Effect.acquireRelease(Effect.interruptible(services.permits.take), () => release)
+    const resources = request.resources ?? defaultResources
+    const { close, context } = yield* Effect.acquireRelease(
+      Effect.gen(function*() {
+        const info = yield* Effect.interruptible(services.openSandbox.create({
+          ...request,
+          resources,
+          metadata: {
+            "sandglass.name": labelValue(session.name),
+            "sandglass.run-id": labelValue(session.runId),
+            ...request.metadata
+          }
+        }))
+        const context = yield* makeContext(services, session, info.id, lifetime)
+        return { context, close: yield* closing(owned, session, context.sandbox, lifetime) }
+      }),
+      ({ close }) => session.detached && ready ? Effect.void : close
+    )
+    yield* awaitState(services, "Sandboxes.create", context.sandbox.id, "Running")
+    yield* recordCreated(services, session, context, lifetime, resources)
+    yield* awaitReady(services, "Sandboxes.create", context)
+    yield* session.hooks.onCreated(context.sandbox)
+    ready = true
+    return handle(services, session, context, lifetime, close)
+  })
+
+/** Takes up a session on a container that runs already. */
+export const attach = (
+  services: Services,
+  sandboxId: string,
+  session: Session,
+  recorded: boolean
+): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> =>
+  Effect.gen(function*() {
+    const lifetime: Lifetime = { closed: false, recorded }
+    const context = yield* makeContext(services, session, sandboxId, lifetime)
+    yield* awaitState(services, "Sandboxes.connect", sandboxId, "Running")
+    yield* awaitReady(services, "Sandboxes.connect", context)
+    if (!recorded) yield* recordCreated(services, session, context, lifetime, undefined)
+    // Somebody else's container: it was not counted when it was created.
+    const uncounted = { ...services, permits: { take: Effect.void, release: Effect.void } }
+    const close = yield* closing(uncounted, session, context.sandbox, lifetime)
+    if (!session.detached) yield* Effect.addFinalizer(() => close)
+    return handle(services, session, context, lifetime, close)
+  })
