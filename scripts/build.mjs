@@ -1,0 +1,51 @@
+// Builds what users install: compiles every package to dist/, packs it to dist/*.tgz, then installs the tarballs in an empty project
+// and uses them there. With --types-only it compiles without output.
+import fs from "node:fs"
+import os from "node:os"
+import path from "node:path"
+import { compile, typeCheck } from "./lib/compile.mjs"
+import { pack, publishedManifest } from "./lib/pack.mjs"
+import { readJson, root, workspacePackages } from "./lib/packages.mjs"
+import { verify } from "./lib/verify.mjs"
+
+const packages = workspacePackages()
+
+const build = () => {
+  for (const pkg of packages) fs.rmSync(path.join(pkg.dir, "dist"), { recursive: true, force: true })
+  for (const pkg of packages) {
+    if (!compile(pkg, packages)) throw new Error(`${pkg.name} does not compile`)
+    console.log(`compiled ${pkg.name}`)
+  }
+
+  const out = path.join(root, "dist")
+  fs.rmSync(out, { recursive: true, force: true })
+  fs.mkdirSync(out)
+  const scratch = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "sandglass-build-")))
+  try {
+    // A testing/ entry needs the test runner, which its users have: an optional peer, in the range that is tested here.
+    const { devDependencies } = readJson(path.join(root, "package.json"))
+    const testers = Object.fromEntries(["vitest", "@effect/vitest"].map((name) => [name, `^${devDependencies[name]}`]))
+    const packed = packages
+      .filter((pkg) => pkg.manifest.private !== true)
+      .map((pkg) => {
+        const manifest = publishedManifest(pkg, testers)
+        return { pkg, manifest, tarball: pack(pkg, manifest, path.join(scratch, "staging"), out) }
+      })
+    for (const { tarball } of packed) {
+      console.log(`packed ${path.relative(root, tarball)} (${Math.ceil(fs.statSync(tarball).size / 1024)} kB)`)
+    }
+    verify(packed, path.join(scratch, "project"))
+  } finally {
+    fs.rmSync(scratch, { recursive: true, force: true })
+  }
+}
+
+if (process.argv.includes("--types-only")) process.exitCode = typeCheck(packages) ? 0 : 1
+else {
+  try {
+    build()
+  } catch (error) {
+    console.error(`build failed: ${error.message}`)
+    process.exitCode = 1
+  }
+}
