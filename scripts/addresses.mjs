@@ -5,7 +5,8 @@ import fs from "node:fs"
 import path from "node:path"
 import { root } from "./lib/packages.mjs"
 
-const run = (command, ...args) => execFileSync(command, args, { cwd: root, encoding: "utf8", shell: process.platform === "win32" })
+const run = (command, ...args) =>
+  execFileSync(command, args, { cwd: root, encoding: "utf8", shell: process.platform === "win32" })
 
 const given = process.argv.slice(2)
 const files = given.length > 0 ? given : run("git", "ls-files", "-z").split("\0").filter(Boolean)

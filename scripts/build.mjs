@@ -5,7 +5,7 @@ import os from "node:os"
 import path from "node:path"
 import { compile, typeCheck } from "./lib/compile.mjs"
 import { pack, publishedManifest } from "./lib/pack.mjs"
-import { readJson, root, workspacePackages } from "./lib/packages.mjs"
+import { root, workspacePackages } from "./lib/packages.mjs"
 import { verify } from "./lib/verify.mjs"
 
 const packages = workspacePackages()
@@ -22,13 +22,10 @@ const build = () => {
   fs.mkdirSync(out)
   const scratch = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "sandglass-build-")))
   try {
-    // A testing/ entry needs the test runner, which its users have: an optional peer, in the range that is tested here.
-    const { devDependencies } = readJson(path.join(root, "package.json"))
-    const testers = Object.fromEntries(["vitest", "@effect/vitest"].map((name) => [name, `^${devDependencies[name]}`]))
     const packed = packages
       .filter((pkg) => pkg.manifest.private !== true)
       .map((pkg) => {
-        const manifest = publishedManifest(pkg, testers)
+        const manifest = publishedManifest(pkg)
         return { pkg, manifest, tarball: pack(pkg, manifest, path.join(scratch, "staging"), out) }
       })
     for (const { tarball } of packed) {

@@ -10,7 +10,17 @@ const bin = (file, ...args) => node(path.join("node_modules", file), ...args)
 const checks = {
   types: bin("typescript/bin/tsc"),
   packages: node("scripts/build.mjs", "--types-only"),
-  effect: bin("@effect/language-service/cli.js", "diagnostics", "--project", "tsconfig.json", "--strict", "--format", "text", "--severity", "error,warning"),
+  effect: bin(
+    "@effect/language-service/cli.js",
+    "diagnostics",
+    "--project",
+    "tsconfig.json",
+    "--strict",
+    "--format",
+    "text",
+    "--severity",
+    "error,warning"
+  ),
   lint: bin("@biomejs/biome/bin/biome", "check", "--error-on-warnings", "--max-diagnostics=200", "."),
   examples: node("scripts/examples.mjs"),
   barrels: node("scripts/codegen.mjs", "--check"),
@@ -21,7 +31,11 @@ const run = (name) =>
   new Promise((resolve) => {
     const started = Date.now()
     const [command, ...args] = checks[name]
-    const child = spawn(command, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, FORCE_COLOR: "0" } })
+    const child = spawn(command, args, {
+      cwd: root,
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, FORCE_COLOR: "0" }
+    })
     let output = ""
     const add = (chunk) => {
       output += chunk

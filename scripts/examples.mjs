@@ -24,9 +24,20 @@ const blocksOf = (text, isSource) => {
     if (!inComment) continue
     if (block === undefined && fence !== null) {
       const words = fence[2].trim().split(/\s+/)
-      block = { fence: fence[1], first: index + 1, lines: [], wanted: /^(ts|typescript)$/.test(words[0]) && !words.includes("no-check") }
-    } else if (block !== undefined && fence !== null && fence[1].length >= block.fence.length && fence[2].trim() === "") {
-      if (block.wanted) blocks.push({ line: block.first, code: "\n".repeat(block.first) + block.lines.join("\n") + "\n" })
+      block = {
+        fence: fence[1],
+        first: index + 1,
+        lines: [],
+        wanted: /^(ts|typescript)$/.test(words[0]) && !words.includes("no-check")
+      }
+    } else if (
+      block !== undefined &&
+      fence !== null &&
+      fence[1].length >= block.fence.length &&
+      fence[2].trim() === ""
+    ) {
+      if (block.wanted)
+        blocks.push({ line: block.first, code: "\n".repeat(block.first) + block.lines.join("\n") + "\n" })
       block = undefined
     } else if (block !== undefined) {
       // A comment cannot hold the two characters that end it; examples write them apart.
@@ -51,7 +62,11 @@ for (const file of given.length > 0 ? given : allFiles()) {
   }
 }
 
-const config = ts.getParsedCommandLineOfConfigFile(path.join(root, "tsconfig.json"), {}, { ...ts.sys, onUnRecoverableConfigFileDiagnostic: () => {} })
+const config = ts.getParsedCommandLineOfConfigFile(
+  path.join(root, "tsconfig.json"),
+  {},
+  { ...ts.sys, onUnRecoverableConfigFileDiagnostic: () => {} }
+)
 const options = {
   ...config.options,
   noEmit: true,
@@ -66,7 +81,9 @@ const { fileExists, readFile, getSourceFile } = host
 host.fileExists = (name) => examples.has(name) || fileExists(name)
 host.readFile = (name) => examples.get(name)?.code ?? readFile(name)
 host.getSourceFile = (name, version, ...rest) =>
-  examples.has(name) ? ts.createSourceFile(name, examples.get(name).code, version, true) : getSourceFile(name, version, ...rest)
+  examples.has(name)
+    ? ts.createSourceFile(name, examples.get(name).code, version, true)
+    : getSourceFile(name, version, ...rest)
 
 const program = ts.createProgram([...examples.keys()], options, host)
 let failures = 0

@@ -1,5 +1,6 @@
 // Makes node_modules match package-lock.json, so that a fresh clone needs no separate install step. It runs before anything is
-// installed, hence no dependencies. Nothing happens when they match already; two of these at once take turns.
+// installed, hence no dependencies. Nothing happens when they match already; two of these at once take turns. With --check it only
+// says whether they match.
 import { spawnSync } from "node:child_process"
 import fs from "node:fs"
 import path from "node:path"
@@ -19,7 +20,7 @@ const reason = () => {
   for (const [key, entry] of Object.entries(wanted)) {
     if (!key.includes("node_modules/")) continue
     const installed = present[key]
-    if (installed === undefined ? !(entry.optional || entry.devOptional) : installed.version !== entry.version) {
+    if (installed === undefined ? !(entry.optional || entry.os || entry.cpu) : installed.version !== entry.version) {
       return `package-lock.json has another ${key.replace(/^.*node_modules\//, "")}`
     }
     if (entry.link && !fs.existsSync(at(key))) return `${key} is missing`
@@ -104,4 +105,10 @@ const ensureBun = () => {
   return spawnSync(process.execPath, ["install.js"], { cwd: at("node_modules", "bun"), stdio: "inherit" }).status ?? 1
 }
 
-process.exitCode = (reason() === undefined ? 0 : install()) || ensureBun()
+const why = reason()
+if (process.argv.includes("--check")) {
+  if (why !== undefined) console.log(`setup: ${why}`)
+  process.exitCode = why === undefined ? 0 : 1
+} else {
+  process.exitCode = (why === undefined ? 0 : install()) || ensureBun()
+}

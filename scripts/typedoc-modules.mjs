@@ -22,7 +22,10 @@ export const load = (app) => {
       const file = module.sources?.[0]?.fullFileName
       const pkg = file && packages.find(({ dir }) => file.startsWith(`${dir.replaceAll("\\", "/")}/`))
       if (!pkg) continue
-      const name = path.relative(path.join(pkg.dir, "src"), file).replaceAll("\\", "/").replace(/(\/index)?\.ts$/, "")
+      const name = path
+        .relative(path.join(pkg.dir, "src"), file)
+        .replaceAll("\\", "/")
+        .replace(/(\/index)?\.ts$/, "")
       module.name = `${pkg.name}/${name}`
       const head = headOf(file)
       if (head !== "") module.comment ??= new Comment([{ kind: "text", text: head }])

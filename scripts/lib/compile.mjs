@@ -3,12 +3,14 @@ import path from "node:path"
 import ts from "typescript"
 import { readJson, root } from "./packages.mjs"
 
-const base = () => ts.convertCompilerOptionsFromJson(readJson(path.join(root, "tsconfig.base.json")).compilerOptions, root).options
+const base = () =>
+  ts.convertCompilerOptionsFromJson(readJson(path.join(root, "tsconfig.base.json")).compilerOptions, root).options
 
 /** Libraries see Node's types at most; only packages that say they need Bun see Bun's. Test globals are never in sight. */
 const typesOf = (pkg) => (pkg.bunOnly ? ["node", "bun"] : ["node"])
 
-const rootNames = (pkg) => pkg.sources.filter((file) => /(?<!\.d)\.ts$/.test(file)).map((file) => path.join(pkg.dir, file))
+const rootNames = (pkg) =>
+  pkg.sources.filter((file) => /(?<!\.d)\.ts$/.test(file)).map((file) => path.join(pkg.dir, file))
 
 const report = (diagnostics) => {
   const shown = ts.formatDiagnostics(ts.sortAndDeduplicateDiagnostics(diagnostics), {

@@ -10,8 +10,16 @@ const write = (file, text) => {
 }
 
 const run = (cwd, command, args) => {
-  const result = spawnSync(command, args, { cwd, encoding: "utf8", timeout: 240_000, stdio: ["ignore", "pipe", "pipe"] })
-  return { ok: result.status === 0, output: `${result.stdout ?? ""}${result.stderr ?? ""}${result.error?.message ?? ""}` }
+  const result = spawnSync(command, args, {
+    cwd,
+    encoding: "utf8",
+    timeout: 240_000,
+    stdio: ["ignore", "pipe", "pipe"]
+  })
+  return {
+    ok: result.status === 0,
+    output: `${result.stdout ?? ""}${result.stderr ?? ""}${result.error?.message ?? ""}`
+  }
 }
 
 const must = (what, { ok, output }) => {
@@ -19,7 +27,8 @@ const must = (what, { ok, output }) => {
   console.log(`verified: ${what}`)
 }
 
-const npm = (cwd, ...args) => run(cwd, "npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", ...args])
+const npm = (cwd, ...args) =>
+  run(cwd, "npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", ...args])
 const tsc = path.join(root, "node_modules", "typescript", "bin", "tsc")
 const vitest = path.join("node_modules", "vitest", "vitest.mjs")
 const bun = path.join(root, "node_modules", ".bin", "bun")
@@ -36,7 +45,9 @@ const application = (packed) => {
     }
   }
   // What an override refers to with "$name" must be the application's own dependency.
-  const overrides = Object.fromEntries(Object.entries(rootManifest.overrides ?? {}).filter(([name]) => dependencies[name]))
+  const overrides = Object.fromEntries(
+    Object.entries(rootManifest.overrides ?? {}).filter(([name]) => dependencies[name])
+  )
   for (const reference of JSON.stringify(overrides).matchAll(/"\$([^"]+)"/g)) {
     dependencies[reference[1]] ??= rootManifest.devDependencies[reference[1]]
   }
@@ -65,40 +76,59 @@ const compileWith = (dir, moduleResolution, compilerOptions, files) => {
   })
   const { output } = run(dir, process.execPath, [tsc, "-p", config, "--pretty", "false"])
   const problems = output.split("\n").filter((line) => /error TS\d+/.test(line))
-  const ours = problems.filter((line) => !/^(\.\.\/)*node_modules\//.test(line) || line.includes("node_modules/@sandglass/"))
+  const ours = problems.filter(
+    (line) => !/^(\.\.\/)*node_modules\//.test(line) || line.includes("node_modules/@sandglass/")
+  )
   const foreign = problems.length - ours.length
-  must(`declarations, moduleResolution ${moduleResolution}${foreign > 0 ? ` (${foreign} errors in other libraries)` : ""}`, {
-    ok: ours.length === 0,
-    output: ours.join("\n")
-  })
+  must(
+    `declarations, moduleResolution ${moduleResolution}${foreign > 0 ? ` (${foreign} errors in other libraries)` : ""}`,
+    {
+      ok: ours.length === 0,
+      output: ours.join("\n")
+    }
+  )
 }
 
 export const verify = (packed, dir) => {
   // Without npm overrides wherever no package needs them, so that an ordinary application can install these.
   const { overrides: _overrides, ...plain } = application(packed)
   const needed = Object.keys(_overrides)
-  const simple = packed.filter(({ manifest }) => needed.every((name) => !{ ...manifest.dependencies, ...manifest.peerDependencies }[name]))
+  const simple = packed.filter(({ manifest }) =>
+    needed.every((name) => !{ ...manifest.dependencies, ...manifest.peerDependencies }[name])
+  )
   if (needed.length > 0 && simple.length > 0) {
     const { overrides: _none, ...manifest } = application(simple)
     write(path.join(dir, "plain", "package.json"), manifest)
-    must(`npm resolves ${simple.map(({ pkg }) => pkg.name).join(", ")} without overrides`, npm(path.join(dir, "plain"), "--package-lock-only"))
+    must(
+      `npm resolves ${simple.map(({ pkg }) => pkg.name).join(", ")} without overrides`,
+      npm(path.join(dir, "plain"), "--package-lock-only")
+    )
   }
 
   const app = path.join(dir, "app")
   write(path.join(app, "package.json"), { ...plain, ...(needed.length > 0 && { overrides: _overrides }) })
-  must(`npm installs ${packed.length} packages${needed.length > 0 ? ` with overrides for ${needed.join(", ")}` : ""}`, npm(app))
-  const copies = Object.keys(readJson(path.join(app, "package-lock.json")).packages).filter((key) => /(^|\/)node_modules\/effect$/.test(key))
+  must(
+    `npm installs ${packed.length} packages${needed.length > 0 ? ` with overrides for ${needed.join(", ")}` : ""}`,
+    npm(app)
+  )
+  const copies = Object.keys(readJson(path.join(app, "package-lock.json")).packages).filter((key) =>
+    /(^|\/)node_modules\/effect$/.test(key)
+  )
   must("one copy of effect", { ok: copies.length === 1, output: copies.join("\n") })
 
   const testing = packed.filter(({ pkg }) => pkg.testing).map(({ pkg }) => `${pkg.name}/testing`)
   const imports = packed.flatMap(specifiers)
-  write(path.join(app, "src", "imports.ts"), `${[...imports, ...testing].map((name, i) => `export * as m${i} from "${name}"`).join("\n")}\n`)
+  write(
+    path.join(app, "src", "imports.ts"),
+    `${[...imports, ...testing].map((name, i) => `export * as m${i} from "${name}"`).join("\n")}\n`
+  )
 
   // test/packed/<package>.ts: what a user would write first with that package.
   const programs = packed
     .map(({ pkg }) => ({ pkg, file: `${pkg.folder}.ts` }))
     .filter(({ file }) => fs.existsSync(path.join(root, "test", "packed", file)))
-  for (const { file } of programs) write(path.join(app, "src", file), fs.readFileSync(path.join(root, "test", "packed", file), "utf8"))
+  for (const { file } of programs)
+    write(path.join(app, "src", file), fs.readFileSync(path.join(root, "test", "packed", file), "utf8"))
   const files = listFiles(path.join(app, "src")).map((file) => `src/${file}`)
   compileWith(app, "nodenext", { module: "nodenext", outDir: "out" }, files)
   compileWith(app, "bundler", { module: "esnext", noEmit: true }, files)
@@ -129,7 +159,9 @@ process.exit(0)
     }
   }
   for (const { pkg, manifest } of packed) {
-    for (const [name, target] of Object.entries(typeof manifest.bin === "string" ? { [pkg.folder]: manifest.bin } : (manifest.bin ?? {}))) {
+    for (const [name, target] of Object.entries(
+      typeof manifest.bin === "string" ? { [pkg.folder]: manifest.bin } : (manifest.bin ?? {})
+    )) {
       const file = path.join(app, "node_modules", pkg.name, target)
       const first = fs.existsSync(file) ? fs.readFileSync(file, "utf8").split("\n")[0] : "missing"
       must(`${name} is executable`, { ok: first.startsWith("#!"), output: `${target}: ${first}` })
