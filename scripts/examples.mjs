@@ -37,7 +37,7 @@ const blocksOf = (text, isSource) => {
       fence[2].trim() === ""
     ) {
       if (block.wanted)
-        blocks.push({ line: block.first, code: "\n".repeat(block.first) + block.lines.join("\n") + "\n" })
+        blocks.push({ line: block.first, code: `${"\n".repeat(block.first)}${block.lines.join("\n")}\n` })
       block = undefined
     } else if (block !== undefined) {
       // A comment cannot hold the two characters that end it; examples write them apart.
