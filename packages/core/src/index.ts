@@ -1,4 +1,5 @@
 export * as Execd from "./Execd.js"
+export * as IdGenerator from "./IdGenerator.js"
 export * as Ledger from "./Ledger.js"
 export * as LedgerError from "./LedgerError.js"
 export * as LedgerEvent from "./LedgerEvent.js"
