@@ -1,1 +1,1 @@
-export {}
+export * as SqliteLedger from "./SqliteLedger.js"

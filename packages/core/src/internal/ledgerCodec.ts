@@ -1,0 +1,224 @@
+/**
+ * How the values of an event become the text of a row, and back, without losing a character on any backend.
+ *
+ * JSON text itself carries every string: `JSON.stringify` writes NUL and lone surrogates as `\uXXXX`. Postgres refuses
+ * exactly these escapes in JSONB, and databases in general cannot hold the two in a text column, so they are escaped
+ * once more, in a form that is ordinary text. What was escaped says so by a marker that nobody else writes.
+ */
+import type { Json } from "../LedgerEvent.js"
+
+/** Marks an escaped payload: as an additional key of an object, or as the key of a wrapper around anything else. */
+export const payloadMarker = "$sandglass.escaped"
+
+const wrapped = "value"
+const escapedObject = "object"
+
+/** Marks an escaped text column. */
+export const textMarker = "$sandglass.escaped:"
+
+// With the `u` flag `\p{Cs}` matches only surrogates that are not part of a pair.
+const unsafeText = /[\0\p{Cs}]/u
+const unsafeCharacters = /[\0\\\p{Cs}]/gu
+const unsafeJson = /(?:^|[^\\])(?:\\\\)*\\u(?:0000|d[89a-f])/
+const escapedCharacters = /\\(?:\\|u[0-9a-f]{4})/g
+const wellEscaped = /^(?:[^\\]|\\\\|\\u[0-9a-f]{4})*$/
+
+/** Whether a text is ordinary: free of NUL and of lone surrogates. */
+export const isPlainText = (text: string): boolean => !unsafeText.test(text)
+
+const hex = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
+
+const escapeText = (text: string): string =>
+  text.replace(unsafeCharacters, (character) => character === "\\" ? "\\\\" : hex(character))
+
+const unescapeText = (text: string): string =>
+  text.includes("\\")
+    ? text.replace(escapedCharacters, (escape) =>
+      escape === "\\\\" ? "\\" : String.fromCharCode(Number.parseInt(escape.slice(2), 16)))
+    : text
+
+/** The text as a column of any database can hold it. */
+export const encodeText = (text: string): string =>
+  unsafeText.test(text) || text.startsWith(textMarker) ? textMarker + escapeText(text) : text
+
+/** Undoes {@link encodeText}, and leaves everything alone that it cannot have written. */
+export const decodeText = (stored: string): string => {
+  if (!stored.startsWith(textMarker)) {
+    return stored
+  }
+  const body = stored.slice(textMarker.length)
+  if (!wellEscaped.test(body)) {
+    return stored
+  }
+  const text = unescapeText(body)
+  return encodeText(text) === stored ? text : stored
+}
+
+const isRecord = (value: unknown): value is { readonly [key: string]: Json } =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+const escapeKey = (key: string): string => key === payloadMarker ? hex("$") + key.slice(1) : escapeText(key)
+
+/** `Object.fromEntries` and not assignment: a key may be `__proto__`. */
+const mapStrings = (value: Json, key: (key: string) => string, text: (text: string) => string): Json =>
+  typeof value === "string"
+    ? text(value)
+    : Array.isArray(value)
+    ? value.map((item: Json) => mapStrings(item, key, text))
+    : isRecord(value)
+    ? Object.fromEntries(Object.entries(value).map(([name, item]) => [key(name), mapStrings(item, key, text)]))
+    : value
+
+const everyString = (value: Json, predicate: (text: string) => boolean): boolean =>
+  typeof value === "string"
+    ? predicate(value)
+    : Array.isArray(value)
+    ? value.every((item: Json) => everyString(item, predicate))
+    : isRecord(value)
+    ? Object.entries(value).every(([name, item]) => predicate(name) && everyString(item, predicate))
+    : true
+
+const escapePayload = (value: Json): Json => {
+  const escaped = mapStrings(value, escapeKey, escapeText)
+  return isRecord(escaped)
+    ? Object.fromEntries([...Object.entries(escaped), [payloadMarker, escapedObject]])
+    : { [payloadMarker]: wrapped, value: escaped }
+}
+
+const hasMarker = (value: { readonly [key: string]: Json }): boolean => Object.hasOwn(value, payloadMarker)
+
+const unescapePayload = (value: { readonly [key: string]: Json }): Json => {
+  const kind = value[payloadMarker]
+  const rest = kind === wrapped && Object.hasOwn(value, "value") && Object.keys(value).length === 2
+    ? value["value"]
+    : kind === escapedObject
+    ? Object.fromEntries(Object.entries(value).filter(([key]) => key !== payloadMarker))
+    : undefined
+  return rest === undefined || !everyString(rest, (text) => wellEscaped.test(text))
+    ? value
+    : mapStrings(rest, unescapeText, unescapeText)
+}
+
+const parse = (text: string): Json | undefined => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** Other programs stored objects as JSON inside a JSON string. */
+const unwrapDoubleEncoded = (text: string): Json | undefined => {
+  const first = text.trimStart()[0]
+  if (first !== "{" && first !== "[") {
+    return undefined
+  }
+  return parse(text)
+}
+
+/**
+ * The JSON text of a payload. `restricted` is for databases that refuse NUL and lone surrogates inside JSON; elsewhere
+ * only what would otherwise be taken for something else is escaped.
+ */
+export const encodePayload = (value: Json, text: string, restricted: boolean): string => {
+  const ambiguous = typeof value === "string"
+    ? unwrapDoubleEncoded(value) !== undefined
+    : isRecord(value) && hasMarker(value)
+  return ambiguous || (restricted && unsafeJson.test(text)) ? JSON.stringify(escapePayload(value)) : text
+}
+
+/** Undoes {@link encodePayload}; text that is no JSON at all is read as a string. */
+export const decodePayload = (stored: string): Json => {
+  const parsed = parse(stored)
+  if (parsed === undefined) {
+    return stored
+  }
+  const value = typeof parsed === "string" ? unwrapDoubleEncoded(parsed) ?? parsed : parsed
+  return isRecord(value) && hasMarker(value) ? unescapePayload(value) : value
+}
+
+/** A payload that can be stored: its value as it will be read back, and its JSON text. */
+export interface Jsonified {
+  readonly value: Json
+  readonly text: string
+}
+
+const describe = (value: unknown): string =>
+  typeof value === "number" || typeof value === "undefined" ? String(value) : typeof value === "object"
+    ? Object.prototype.toString.call(value)
+    : `a ${typeof value}`
+
+/** Finds what JSON would silently change or drop; `""` when the value is exact, `undefined` when it is normalised. */
+const findFlaw = (value: unknown, path: string): string | undefined => {
+  switch (typeof value) {
+    case "string":
+    case "boolean":
+      return ""
+    case "number":
+      return Object.is(value, -0) ? undefined : Number.isFinite(value) ? "" : `${path} is ${describe(value)}`
+    case "object": {
+      if (value === null) {
+        return ""
+      }
+      let exact = true
+      if (Array.isArray(value)) {
+        for (let index = 0; index < value.length; index++) {
+          const flaw = findFlaw(value[index], `${path}[${index}]`)
+          if (flaw === undefined) {
+            exact = false
+          } else if (flaw !== "") {
+            return flaw
+          }
+        }
+        return exact ? "" : undefined
+      }
+      if (
+        Object.prototype.toString.call(value) !== "[object Object]" ||
+        ("toJSON" in value && typeof value.toJSON === "function")
+      ) {
+        return `${path} is ${describe(value)}`
+      }
+      for (const [key, item] of Object.entries(value)) {
+        if (item === undefined) {
+          exact = false
+          continue
+        }
+        const flaw = findFlaw(item, `${path}.${key}`)
+        if (flaw === undefined) {
+          exact = false
+        } else if (flaw !== "") {
+          return flaw
+        }
+      }
+      return exact ? "" : undefined
+    }
+    default:
+      return `${path} is ${describe(value)}`
+  }
+}
+
+/**
+ * The JSON text of any value, or why it has none. A key whose value is `undefined` counts as absent, as it does for
+ * the optional fields it usually comes from; anything else that JSON would change in silence is refused.
+ */
+export const jsonify = (value: unknown): Jsonified | string => {
+  let text: string | undefined
+  try {
+    // First, because it finds cycles: the walk below would never end on one.
+    text = JSON.stringify(value)
+    const flaw = findFlaw(value, "payload")
+    if (text !== undefined && flaw === "") {
+      // Every part of the value has just been found to be JSON.
+      return { value: value as Json, text }
+    }
+    if (text !== undefined && flaw === undefined) {
+      return { value: JSON.parse(text), text }
+    }
+    return `${flaw === undefined || flaw === "" ? `payload is ${describe(value)}` : flaw}, which is not JSON`
+  } catch (cause) {
+    return `payload is not JSON: ${cause instanceof Error ? cause.message : String(cause)}`
+  }
+}
+
+/** Text that every writer of JSON spells in the same way: it can be looked for in the stored text. */
+export const isPlainJson = (text: string): boolean => /^[\x20-\x7e]*$/.test(text) && !/["\\/]/.test(text)
