@@ -1,1 +1,1 @@
-export {}
+export * as LocalOpenSandbox from "./LocalOpenSandbox.js"

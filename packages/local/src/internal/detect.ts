@@ -1,0 +1,75 @@
+/** Finds a way to isolate sandboxes that works here, by trying. @internal */
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
+import * as Fs from "node:fs"
+import type { Isolation, Mode } from "./isolation.js"
+import { makeNamespaces, tryNamespaces } from "./namespaces.js"
+import { makePlain } from "./plain.js"
+import { ToolError } from "./process.js"
+import { defaultParents, makeRunDirectory, type RunDirectory, removeRun } from "./state.js"
+
+export interface Detected {
+  readonly isolation: Isolation
+  readonly run: RunDirectory
+}
+
+/** Programs of the system, by path: commands get an environment, and a `PATH`, of their own. */
+const which = (name: string): string | undefined =>
+  [...(process.env.PATH ?? "").split(":"), "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+    .map((directory) => `${directory}/${name}`)
+    .find((path) => path.startsWith("/") && Fs.existsSync(path))
+
+/** Of the server's own environment, only what says where programs and texts are: the rest may hold secrets. */
+const baseEnv = (): { readonly [name: string]: string } => ({
+  PATH: process.env.PATH ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+  LANG: process.env.LANG ?? "C.UTF-8",
+  ...(process.env.TZ === undefined ? {} : { TZ: process.env.TZ })
+})
+
+export const detect = (options: {
+  readonly mode: "auto" | Mode
+  readonly parent: string | undefined
+}): Effect.Effect<Detected, ToolError, Scope.Scope> =>
+  Effect.gen(function*() {
+    const env = baseEnv()
+    const bash = which("bash") ?? "/bin/sh"
+    const parents = options.parent === undefined ? defaultParents() : [options.parent]
+    const runDirectory = (parent: string, searchable: boolean) =>
+      Effect.acquireRelease(
+        Effect.try({
+          try: () => makeRunDirectory(parent, { searchable }),
+          catch: (cause) => new ToolError({ tool: "mkdir", message: String(cause) })
+        }),
+        removeRun
+      )
+    const reasons: Array<string> = []
+    if (options.mode !== "plain") {
+      const [unshare, nsenter, setsid] = [which("unshare"), which("nsenter"), which("setsid")]
+      if (unshare === undefined || nsenter === undefined || setsid === undefined) {
+        reasons.push("unshare, nsenter and setsid (util-linux) are needed")
+      } else if (process.platform !== "linux") {
+        reasons.push("namespaces need Linux")
+      } else {
+        const userNamespace = process.getuid?.() !== 0
+        for (const parent of parents) {
+          const found = yield* Effect.gen(function*() {
+            const run = yield* runDirectory(parent, false)
+            const isolation = makeNamespaces(
+              { tools: { unshare, nsenter, setsid }, userNamespace, hidden: [run.path, ...(options.parent === undefined ? [] : [Fs.realpathSync(parent)])], shell: bash, env },
+              userNamespace ? "overlayfs in unprivileged user namespaces" : "overlayfs in mount and pid namespaces"
+            )
+            yield* tryNamespaces(isolation, `${run.path}/probe`)
+            return { isolation, run }
+          }).pipe(Effect.either)
+          if (found._tag === "Right") return found.right
+          reasons.push(`${parent}: ${found.left.tool}: ${found.left.message}`)
+        }
+      }
+      if (options.mode === "namespaces") {
+        return yield* new ToolError({ tool: "namespaces", message: `cannot be used here: ${reasons.join("; ")}` })
+      }
+    }
+    const run = yield* Effect.firstSuccessOf(parents.map((parent) => runDirectory(parent, true)))
+    const why = options.mode === "plain" ? "asked for" : `namespaces cannot be used here: ${reasons.join("; ")}`
+    return { run, isolation: makePlain({ bash, owner: run.name, env }, `private directories only (${why})`) }
+  })

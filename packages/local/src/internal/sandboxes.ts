@@ -1,0 +1,272 @@
+/** @internal */
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Scope from "effect/Scope"
+import { randomBytes, randomUUID } from "node:crypto"
+import * as Fs from "node:fs"
+import { type ApiError, conflict, runtimeError, sandboxNotFound } from "./apiError.js"
+import { type Commands, makeCommands } from "./commands.js"
+import type { Instance, Isolation } from "./isolation.js"
+import type { PipePool } from "./pipes.js"
+import type { ToolError } from "./process.js"
+import type { Snapshots } from "./snapshots.js"
+
+export interface Status {
+  readonly state: string
+  readonly reason: string
+  readonly message: string
+  readonly lastTransitionAt: number
+}
+
+export interface SandboxSpec {
+  readonly image: unknown
+  readonly snapshotId: string | undefined
+  readonly entrypoint: ReadonlyArray<string>
+  readonly env: { readonly [name: string]: string }
+  readonly metadata: { readonly [key: string]: string }
+  readonly platform: unknown
+  readonly resourceLimits: unknown
+  readonly extensions: unknown
+  readonly timeoutSeconds: number | undefined
+}
+
+export interface Sandbox {
+  readonly id: string
+  readonly spec: SandboxSpec
+  readonly createdAt: number
+  readonly instance: Instance
+  readonly commands: Commands
+  /** Holds `layers`, `logs` and the mount points. */
+  readonly directory: string
+  readonly scope: Scope.CloseableScope
+  /** One at a time: pause, resume, snapshot, delete. */
+  readonly lock: Effect.Semaphore
+  /** Held while the files must stand still. */
+  readonly quiet: Effect.Semaphore
+  metadata: { readonly [key: string]: string }
+  expiresAt: number | undefined
+  status: Status
+  /** What requests to execd must carry; a new one after each resume. */
+  token: string
+  egressToken: string
+}
+
+/** Requests of one sandbox that may run at once, before one that needs all of them at rest. */
+const SLOTS = 1024
+
+export interface Sandboxes {
+  readonly create: (spec: SandboxSpec) => Effect.Effect<Sandbox, ApiError>
+  readonly get: (id: string) => Effect.Effect<Sandbox, ApiError>
+  readonly list: Effect.Effect<ReadonlyArray<Sandbox>>
+  readonly remove: (id: string) => Effect.Effect<void, ApiError>
+  readonly pause: (id: string) => Effect.Effect<void, ApiError>
+  readonly resume: (id: string) => Effect.Effect<void, ApiError>
+  readonly renew: (id: string, expiresAt: number) => Effect.Effect<Sandbox, ApiError>
+  readonly snapshot: (id: string, name: string | undefined) => ReturnType<Snapshots["create"]>
+  /** Runs something that starts commands or changes files: not while a snapshot is being taken. */
+  readonly working: <A, E, R>(sandbox: Sandbox, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+}
+
+export interface SandboxesOptions {
+  readonly isolation: Isolation
+  readonly pipes: PipePool
+  readonly directory: string
+  readonly snapshots: Snapshots
+}
+
+export const newToken = () => randomBytes(24).toString("hex")
+
+export const fromTool = (what: string) => (error: ToolError) => runtimeError(`${what}: ${error.tool}: ${error.message}`)
+
+export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxes, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const { isolation, pipes, snapshots } = options
+    const clock = yield* Effect.clock
+    const sandboxes = new Map<string, Sandbox>()
+    const serverScope = yield* Effect.scope
+
+    const status = (state: string, reason: string, message: string): Status => ({
+      state,
+      reason,
+      message,
+      lastTransitionAt: clock.unsafeCurrentTimeMillis()
+    })
+
+    const get = (id: string) =>
+      Effect.suspend(() => {
+        const sandbox = sandboxes.get(id)
+        return sandbox === undefined ? Effect.fail(sandboxNotFound(id)) : Effect.succeed(sandbox)
+      })
+
+    const destroy = (sandbox: Sandbox): Effect.Effect<void> =>
+      Effect.suspend(() => {
+        if (!sandboxes.has(sandbox.id)) return Effect.void
+        sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
+        return Effect.gen(function*() {
+          yield* sandbox.instance.destroy
+          yield* sandbox.commands.close
+          yield* Scope.close(sandbox.scope, Exit.void)
+          sandboxes.delete(sandbox.id)
+          yield* removeDirectory(sandbox.directory)
+        }).pipe(Effect.uninterruptible)
+      })
+
+    const removeDirectory = (directory: string) =>
+      isolation.removeTree(directory).pipe(
+        Effect.catchAll((error) => Effect.logWarning(`sandglass-local: cannot remove ${directory}: ${error.message}`)))
+
+    const locked = <A>(id: string, use: (sandbox: Sandbox) => Effect.Effect<A, ApiError>) =>
+      Effect.flatMap(get(id), (sandbox) =>
+        sandbox.lock.withPermits(1)(Effect.suspend(() => (sandboxes.has(id) ? use(sandbox) : Effect.fail(sandboxNotFound(id))))))
+
+    const remove = (id: string) => locked(id, destroy)
+
+    const inState = (sandbox: Sandbox, wanted: string, action: string) =>
+      sandbox.status.state === wanted
+        ? Effect.void
+        : Effect.fail(conflict("LOCAL::INVALID_SANDBOX_STATE", `Cannot ${action} sandbox ${sandbox.id}: it is ${sandbox.status.state}, not ${wanted}`))
+
+    /** Deletes the sandbox when its time has come, however often that was put off meanwhile. */
+    const expire = (sandbox: Sandbox): Effect.Effect<void> =>
+      Effect.suspend(() => {
+        if (sandbox.expiresAt === undefined || !sandboxes.has(sandbox.id)) return Effect.void
+        const left = sandbox.expiresAt - clock.unsafeCurrentTimeMillis()
+        return left > 0
+          ? Effect.zipRight(Effect.sleep(Math.min(left, 2 ** 31 - 1)), expire(sandbox))
+          : Effect.ignore(Effect.forkIn(Effect.ignore(remove(sandbox.id)), serverScope))
+      })
+
+    const create = (spec: SandboxSpec) =>
+      Effect.gen(function*() {
+        const id = randomUUID()
+        const directory = `${options.directory}/${id}`
+        const layers = `${directory}/layers`
+        const createdAt = clock.unsafeCurrentTimeMillis()
+        const scope = yield* Scope.make()
+        const undo = Effect.zipRight(Scope.close(scope, Exit.void), removeDirectory(directory))
+        const sandbox = yield* Effect.gen(function*() {
+          for (const path of [layers, `${directory}/logs`, `${directory}/work`]) Fs.mkdirSync(path, { recursive: true })
+          if (spec.snapshotId !== undefined) yield* snapshots.restore(spec.snapshotId, layers)
+          const instance = yield* isolation.create({ id, directory, layers }).pipe(
+            Effect.mapError(fromTool("The sandbox could not be started")))
+          const commands = yield* makeCommands({ instance, pipes, logs: `${directory}/logs`, env: spec.env }).pipe(Scope.extend(scope))
+          const sandbox: Sandbox = {
+            id,
+            spec,
+            createdAt,
+            instance,
+            commands,
+            directory,
+            scope,
+            lock: yield* Effect.makeSemaphore(1),
+            quiet: yield* Effect.makeSemaphore(SLOTS),
+            metadata: spec.metadata,
+            expiresAt: spec.timeoutSeconds === undefined ? undefined : createdAt + spec.timeoutSeconds * 1000,
+            status: status("Running", "CONTAINER_RUNNING", "The sandbox is running"),
+            token: newToken(),
+            egressToken: newToken()
+          }
+          return sandbox
+        }).pipe(Effect.tapErrorCause(() => undo))
+        sandboxes.set(id, sandbox)
+        if (sandbox.expiresAt !== undefined) yield* Effect.forkIn(Effect.interruptible(expire(sandbox)), scope)
+        yield* Effect.forkIn(Effect.interruptible(watch(sandbox)), scope)
+        if (!idle(spec.entrypoint)) {
+          yield* sandbox.commands.startEntrypoint(spec.entrypoint).pipe(
+            Effect.catchAll((error) => Effect.logWarning(`sandglass-local: entrypoint of ${id}: ${error.message}`)))
+        }
+        return sandbox
+      }).pipe(Effect.uninterruptible)
+
+    const watch = (sandbox: Sandbox) =>
+      Effect.map(sandbox.instance.died, () => {
+        if (sandbox.status.state !== "Stopping") {
+          sandbox.status = status("Failed", "RUNTIME_ERROR", "The sandbox's first process is gone")
+        }
+      })
+
+    const pause = (id: string) =>
+      locked(id, (sandbox) =>
+        inState(sandbox, "Running", "pause").pipe(
+          Effect.zipRight(sandbox.instance.freeze),
+          Effect.catchTag("ToolError", (error) => Effect.fail(fromTool("pause")(error))),
+          Effect.tap(() => Effect.sync(() => {
+            sandbox.status = status("Paused", "USER_PAUSE", "The sandbox is paused")
+          })),
+          Effect.uninterruptible
+        ))
+
+    const resume = (id: string) =>
+      locked(id, (sandbox) =>
+        inState(sandbox, "Paused", "resume").pipe(
+          Effect.zipRight(sandbox.instance.thaw),
+          Effect.zipRight(sandbox.commands.nudge),
+          Effect.catchTag("ToolError", (error) => Effect.fail(fromTool("resume")(error))),
+          Effect.tap(() => Effect.sync(() => {
+            sandbox.token = newToken()
+            sandbox.status = status("Running", "CONTAINER_RUNNING", "The sandbox is running")
+          })),
+          Effect.uninterruptible
+        ))
+
+    const renew = (id: string, expiresAt: number) =>
+      Effect.flatMap(get(id), (sandbox) => {
+        const timed = sandbox.expiresAt !== undefined
+        sandbox.expiresAt = expiresAt
+        return timed
+          ? Effect.succeed(sandbox)
+          : Effect.as(Effect.forkIn(expire(sandbox), sandbox.scope), sandbox)
+      })
+
+    /** Everything that works on the sandbox's files has stopped, and so have its processes. */
+    const still = (sandbox: Sandbox) => <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | ToolError> =>
+      sandbox.quiet.withPermits(SLOTS)(
+        Effect.acquireUseRelease(
+          sandbox.instance.freeze,
+          () => effect,
+          () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.commands.nudge)
+        ))
+
+    const snapshot: Sandboxes["snapshot"] = (id, name) =>
+      locked(id, (sandbox) =>
+        Effect.zipRight(
+          inState(sandbox, "Running", "snapshot"),
+          snapshots.create({
+            sandboxId: id,
+            name,
+            entrypoint: sandbox.spec.entrypoint,
+            copy: (target) => sandbox.lock.withPermits(1)(
+              Effect.suspend(() =>
+                sandboxes.has(id) ? still(sandbox)(isolation.copyTree(`${sandbox.directory}/layers`, target)) : Effect.void))
+          })
+        ))
+
+    // Stopped and continued from inside is not seen from outside otherwise.
+    yield* Effect.suspend(() => Effect.forEach(sandboxes.values(), (sandbox) =>
+      sandbox.status.state === "Running" ? sandbox.commands.nudge : Effect.void, { discard: true })).pipe(
+        Effect.delay("1 second"), Effect.forever, Effect.forkScoped)
+
+    yield* Effect.addFinalizer(() =>
+      Effect.suspend(() =>
+        Effect.forEach([...sandboxes.values()], destroy, { concurrency: 8, discard: true }).pipe(
+          Effect.interruptible,
+          Effect.timeout("20 seconds"),
+          Effect.ignoreLogged
+        )))
+
+    return {
+      create,
+      get,
+      list: Effect.sync(() => [...sandboxes.values()]),
+      remove,
+      pause,
+      resume,
+      renew,
+      snapshot,
+      working: (sandbox, effect) => sandbox.quiet.withPermits(1)(effect)
+    }
+  })
+
+/** Entrypoints that only keep a container alive need no process of their own here. */
+const idle = (entrypoint: ReadonlyArray<string>): boolean =>
+  /^(tail -f \/dev\/null|sleep (infinity|inf|\d+))$/.test(entrypoint.join(" "))
