@@ -5,6 +5,7 @@
  * @since 0.1.0
  */
 import * as Effect from "effect/Effect"
+import { bounded } from "./internal/bounded.js"
 import type { Checkpoint } from "./Ledger.js"
 
 /**
@@ -56,14 +57,7 @@ export interface SandboxHooks {
 const hookTimeout = "5 seconds"
 
 const guard = (name: string, hook: Effect.Effect<unknown, unknown>): Effect.Effect<void> =>
-  // interruptible even inside finalizers, and disconnected, or the timeout could not cut a hook that masks interruption
-  hook.pipe(
-    Effect.interruptible,
-    Effect.disconnect,
-    Effect.timeout(hookTimeout),
-    Effect.catchAllCause((cause) => Effect.logWarning(`sandbox hook ${name} failed`, cause)),
-    Effect.asVoid
-  )
+  bounded(`sandbox hook ${name}`, hookTimeout, hook)
 
 const compose = <Args extends ReadonlyArray<unknown>>(
   name: string,

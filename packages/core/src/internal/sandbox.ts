@@ -17,7 +17,7 @@ import type { SandboxFailure } from "../SandboxError.js"
 import { SandboxError } from "../SandboxError.js"
 import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
-import { bounded } from "./bounded.js"
+import { bounded, within } from "./bounded.js"
 import { jsonObject } from "./json.js"
 import { labelValue } from "./labels.js"
 import type { ExecContext } from "./exec.js"
@@ -198,9 +198,7 @@ const closing = (
     Effect.gen(function*() {
       lifetime.closed = true
       const deleted = yield* services.openSandbox.delete(sandbox.id).pipe(
-        Effect.interruptible,
-        Effect.disconnect,
-        Effect.timeout(services.closeTimeout),
+        within(services.closeTimeout),
         Effect.exit
       )
       if (Exit.isFailure(deleted)) yield* Effect.logWarning(`sandbox ${sandbox.id} could not be deleted`, deleted.cause)
