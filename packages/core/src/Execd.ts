@@ -475,13 +475,7 @@ export const make = (
               return Effect.zipRight(connections.drop(connection), Effect.fail(Option.some(ended)))
             }
             return Effect.matchEffect(pull, {
-              onSuccess: (chunk) => {
-                const events: Array<ExecdEvent> = []
-                for (const bytes of chunk) {
-                  for (const event of decoder.push(bytes)) events.push(event)
-                }
-                return settle(events)
-              },
+              onSuccess: (bytes) => settle(decoder.push(bytes)),
               onFailure: (end) => {
                 const events = decoder.end()
                 ended = Option.getOrElse(end, () =>
@@ -707,7 +701,7 @@ export const make = (
             ? Number(headers["content-length"])
             : undefined
           let received = 0
-          const bytes = Stream.repeatEffectChunkOption(pull).pipe(
+          const bytes = Stream.repeatEffectOption(pull).pipe(
             Stream.tap((chunk) =>
               Effect.sync(() => {
                 received += chunk.length

@@ -1,13 +1,14 @@
 /** @internal */
 import * as HttpClient from "@effect/platform/HttpClient"
+import type * as HttpClientError from "@effect/platform/HttpClientError"
 import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
 import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
-import * as Chunk from "effect/Chunk"
 import type * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as ExecutionStrategy from "effect/ExecutionStrategy"
 import * as Exit from "effect/Exit"
+import * as Mailbox from "effect/Mailbox"
 import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
@@ -149,8 +150,14 @@ export const open = (
       ))
   )
 
+/** How many reads are kept ahead of the consumer. */
+const readAhead = 16
+
 /**
  * The reads of a body, one at a time: `None` at its end. Only the time that a read is waited for counts against `idle`, never the consumer's own.
+ *
+ * A fiber of its own reads ahead, because fetch throws away what it has received and nobody has read yet when the connection breaks. A server that ends
+ * uncleanly would take the last output of a command along, terminal event included, whenever the consumer is not waiting for it.
  *
  * @internal
  */
@@ -158,27 +165,39 @@ export const reads = (
   where: Where,
   opened: Opened,
   idle: Duration.Duration
-): Effect.Effect<Effect.Effect<Chunk.Chunk<Uint8Array>, Option.Option<OpenSandboxError>>, never, Scope.Scope> =>
-  Effect.map(Stream.toPull(opened.response.stream), (pull) =>
-    pull.pipe(
-      Effect.mapError(Option.flatMap((error) =>
-        error.reason === "EmptyBody" ? Option.none() : Option.some(
-          new OpenSandboxError({
-            ...where,
-            ...errorFields(fromClientError(where)(error)),
-            requestId: opened.response.headers["x-request-id"]
-          })
-        )
-      )),
-      Effect.timeoutFail({
-        duration: idle,
-        onTimeout: () => Option.some(timedOut(where, `silence for ${Duration.format(idle)}`))
-      })
-    ))
-
-const errorFields = (error: OpenSandboxError) => ({
-  reason: error.reason,
-  description: error.description,
-  cause: error.cause
-})
-
+): Effect.Effect<Effect.Effect<Uint8Array, Option.Option<OpenSandboxError>>, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const mailbox = yield* Mailbox.make<Uint8Array, OpenSandboxError>({ capacity: readAhead, strategy: "suspend" })
+    const pull = yield* Stream.toPull(opened.response.stream)
+    // no yield between two reads, as `Effect.forever` has it: the next one has to be waiting when the connection breaks
+    const pump: Effect.Effect<never, Option.Option<HttpClientError.ResponseError>> = Effect.flatMap(
+      pull,
+      (chunk) => Effect.flatMap(mailbox.offerAll(chunk), () => pump)
+    )
+    yield* pump.pipe(
+      Effect.catchAll(Option.match({
+        onNone: () => mailbox.end,
+        onSome: (error) =>
+          error.reason === "EmptyBody" ? mailbox.end : mailbox.fail(
+            new OpenSandboxError({
+              ...where,
+              reason: "Transport",
+              description: fromClientError(where)(error).description,
+              requestId: opened.response.headers["x-request-id"],
+              cause: error.cause
+            })
+          )
+      })),
+      Effect.interruptible,
+      Effect.forkScoped
+    )
+    const take = mailbox.take.pipe(
+      Effect.mapError((error) => error._tag === "NoSuchElementException" ? Option.none() : Option.some(error))
+    )
+    const waiting = Effect.timeoutFail(take, {
+      duration: idle,
+      onTimeout: () => Option.some(timedOut(where, `silence for ${Duration.format(idle)}`))
+    })
+    // a read that is there already needs no timer
+    return Effect.flatMap(mailbox.size, (size) => Option.isSome(size) && size.value > 0 ? take : waiting)
+  })
