@@ -9,9 +9,12 @@
  *
  * @since 0.1.0
  */
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+
+import * as Fs from "node:fs"
+import * as Http from "node:http"
 import * as HttpMiddleware from "@effect/platform/HttpMiddleware"
 import * as HttpServer from "@effect/platform/HttpServer"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as OpenSandbox from "@sandglass/core/OpenSandbox"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
@@ -19,11 +22,9 @@ import * as Layer from "effect/Layer"
 import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
-import { randomBytes } from "node:crypto"
-import * as Fs from "node:fs"
-import * as Http from "node:http"
 import { detect } from "./internal/detect.js"
 import { answering } from "./internal/http.js"
+import { secret } from "./internal/ids.js"
 import { makeRouter } from "./internal/lifecycle.js"
 import { makePipePool } from "./internal/pipes.js"
 import { makeSandboxes } from "./internal/sandboxes.js"
@@ -62,10 +63,13 @@ export interface Options {
  * @since 0.1.0
  * @category errors
  */
-export class LocalServerError extends Schema.TaggedError<LocalServerError>("@sandglass/local/LocalServerError")("LocalServerError", {
-  reason: Schema.Literal("Host", "StateDirectory", "Isolation", "Listen"),
-  message: Schema.String
-}) {}
+export class LocalServerError extends Schema.TaggedError<LocalServerError>("@sandglass/local/LocalServerError")(
+  "LocalServerError",
+  {
+    reason: Schema.Literal("Host", "StateDirectory", "Isolation", "Listen"),
+    message: Schema.String
+  }
+) {}
 
 /**
  * A running server.
@@ -108,39 +112,55 @@ const loopback = (host: string): boolean => host === "localhost" || host === "::
 export const make = (
   options: Options = {}
 ): Effect.Effect<Context.Tag.Service<LocalServer>, LocalServerError, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const host = options.host ?? "127.0.0.1"
     if (!loopback(host)) {
-      return yield* new LocalServerError({ reason: "Host", message: `${host} is not a loopback address: this server is for one machine only` })
+      return yield* new LocalServerError({
+        reason: "Host",
+        message: `${host} is not a loopback address: this server is for one machine only`
+      })
     }
-    const apiKey = options.apiKey === undefined
-      ? Redacted.make(randomBytes(24).toString("hex"))
-      : typeof options.apiKey === "string"
-      ? Redacted.make(options.apiKey)
-      : options.apiKey
+    const apiKey =
+      options.apiKey === undefined
+        ? Redacted.make(secret())
+        : typeof options.apiKey === "string"
+          ? Redacted.make(options.apiKey)
+          : options.apiKey
     const parent = options.stateDir
     const stateError = (cause: unknown) => new LocalServerError({ reason: "StateDirectory", message: String(cause) })
     if (parent !== undefined) {
-      yield* Effect.try({ try: () => Fs.mkdirSync(`${parent}/snapshots`, { recursive: true, mode: 0o700 }), catch: stateError })
+      yield* Effect.try({
+        try: () => Fs.mkdirSync(`${parent}/snapshots`, { recursive: true, mode: 0o700 }),
+        catch: stateError
+      })
     }
     const swept = yield* Effect.forEach(parent === undefined ? defaultParents() : [parent], sweep)
     for (const name of swept.flat()) yield* Effect.logInfo(`sandglass-local: removed what ${name} left`)
     if (parent !== undefined) {
       const [other] = liveRuns(parent)
       if (other !== undefined) {
-        return yield* new LocalServerError({ reason: "StateDirectory", message: `${parent} is in use by process ${other}` })
+        return yield* new LocalServerError({
+          reason: "StateDirectory",
+          message: `${parent} is in use by process ${other}`
+        })
       }
     }
     const isolationError = (error: { readonly tool: string; readonly message: string }) =>
       new LocalServerError({ reason: "Isolation", message: `${error.tool}: ${error.message}` })
     const { isolation, run } = yield* Effect.mapError(detect({ mode: options.mode ?? "auto", parent }), isolationError)
     const pipes = yield* Effect.mapError(makePipePool(`${run.path}/pipes`), isolationError)
-    const snapshots = yield* makeSnapshots(parent === undefined ? `${run.path}/snapshots` : `${parent}/snapshots`, isolation)
+    const snapshots = yield* makeSnapshots(
+      parent === undefined ? `${run.path}/snapshots` : `${parent}/snapshots`,
+      isolation
+    )
     const sandboxes = yield* makeSandboxes({ isolation, pipes, snapshots, directory: `${run.path}/sandboxes` })
+    const httpServer = Http.createServer({ requestTimeout: 0 })
     const server = yield* Effect.mapError(
-      NodeHttpServer.make(() => Http.createServer({ requestTimeout: 0 }), { port: options.port ?? 0, host }),
+      NodeHttpServer.make(() => httpServer, { port: options.port ?? 0, host }),
       (error) => new LocalServerError({ reason: "Listen", message: String(error.cause) })
     )
+    // Closing a server waits for its connections: a client that follows something would keep it open.
+    yield* Effect.addFinalizer(() => Effect.sync(() => httpServer.closeAllConnections()))
     const port = server.address._tag === "TcpAddress" ? server.address.port : 0
     const authority = `${host === "::1" ? "[::1]" : host === "localhost" ? "127.0.0.1" : host}:${port}`
     const { description, mode } = isolation
@@ -178,7 +198,9 @@ export const make = (
  * }).pipe(Effect.provide(LocalOpenSandbox.layer))
  * ```
  */
-export const layer: Layer.Layer<OpenSandbox.OpenSandbox | LocalServer, LocalServerError> = Layer.suspend(() => layerWith({}))
+export const layer: Layer.Layer<OpenSandbox.OpenSandbox | LocalServer, LocalServerError> = Layer.suspend(() =>
+  layerWith({})
+)
 
 /**
  * As `layer`, with options.

@@ -48,10 +48,12 @@ export const errno = (cause: unknown): string | undefined =>
     : undefined
 
 /** Messages of `node:fs` carry the `/proc/self/fd` paths used underneath: the caller's own path is told instead. */
-export const fromErrno = (path: string) => (cause: unknown): ApiError => {
-  if (cause instanceof ApiError) return cause
-  const code = errno(cause)
-  const known = code === undefined ? undefined : errnoStatus[code]
-  if (known !== undefined) return new ApiError({ status: known[0], code: known[1], message: `${code}: ${path}` })
-  return runtimeError(code === undefined ? `${String(cause)}: ${path}` : `${code}: ${path}`)
-}
+export const fromErrno =
+  (path: string) =>
+  (cause: unknown): ApiError => {
+    if (cause instanceof ApiError) return cause
+    const code = errno(cause)
+    const known = code === undefined ? undefined : errnoStatus[code]
+    if (known !== undefined) return new ApiError({ status: known[0], code: known[1], message: `${code}: ${path}` })
+    return runtimeError(code === undefined ? `${String(cause)}: ${path}` : `${code}: ${path}`)
+  }

@@ -1,16 +1,18 @@
 /** @internal */
+
+import * as ChildProcess from "node:child_process"
+import * as Fs from "node:fs"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as FiberId from "effect/FiberId"
 import type * as Scope from "effect/Scope"
-import * as ChildProcess from "node:child_process"
-import { randomBytes } from "node:crypto"
-import * as Fs from "node:fs"
-import { type ApiError, badRequest, fromErrno, runtimeError } from "./apiError.js"
+import type { ApiError } from "./apiError.js"
+import { badRequest, fromErrno, runtimeError } from "./apiError.js"
+import { uuid } from "./ids.js"
 import type { Instance } from "./isolation.js"
 import { CommandOutput } from "./output.js"
 import type { Pipe, PipePool } from "./pipes.js"
-import { procStat, signal, waitUntil } from "./process.js"
+import { groupAlive, procStat, signal, waitUntil } from "./process.js"
 import { closeQuietly, openDirectory } from "./rooted.js"
 
 /** How long a command that was asked to stop has before it is killed. */
@@ -77,6 +79,7 @@ export interface Commands {
   readonly start: (request: CommandRequest) => Effect.Effect<Command, ApiError>
   /** Runs a program instead of a shell command, in the background. */
   readonly startEntrypoint: (argv: ReadonlyArray<string>) => Effect.Effect<Command, ApiError>
+  readonly busy: () => boolean
   readonly get: (id: string) => Command | undefined
   /** Stops everything in the command's process group. Returns when nothing is left. */
   readonly interrupt: (command: Command) => Effect.Effect<void>
@@ -90,7 +93,7 @@ export interface Commands {
 const REMEMBERED = 10_000
 
 export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { instance } = options
     const clock = yield* Effect.clock
     const scope = yield* Effect.scope
@@ -114,7 +117,8 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       forget()
     }
 
-    const settled = (cause: unknown) => (cause instanceof Error ? cause.message.replace(/^spawn \S+ /, "") : String(cause))
+    const settled = (cause: unknown) =>
+      cause instanceof Error ? cause.message.replace(/^spawn \S+ /, "") : String(cause)
 
     /** Spawns and registers without suspending, so that nothing can come between the two. */
     const spawn = (
@@ -122,7 +126,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       request: CommandRequest,
       target: { readonly pipes: { readonly stdout: Pipe; readonly stderr: Pipe } } | { readonly log: string }
     ): Command => {
-      const id = randomBytes(16).toString("hex")
+      const id = uuid().replaceAll("-", "")
       const cwd = openDirectory(instance.root, request.cwd ?? instance.root.cwd)
       const toClose: Array<number> = []
       const startedAt = now()
@@ -211,10 +215,10 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       if (!signal(-pgid, name)) signal(pgid, name)
     }
 
-    const alive = (pgid: number) => signal(-pgid, 0) || (procStat(pgid)?.state ?? "Z") !== "Z"
+    const alive = (pgid: number) => groupAlive(pgid) || (procStat(pgid)?.state ?? "Z") !== "Z"
 
     const interrupt = (command: Command): Effect.Effect<void> =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         if (command.state._tag === "Finished") return
         const pgid = yield* group(command)
         if (pgid === undefined) return
@@ -238,7 +242,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
     const expire = (command: Command, millis: number): Effect.Effect<void> =>
       Effect.raceFirst(
         Deferred.await(command.finished),
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           yield* Effect.sleep(millis)
           const pgid = yield* group(command)
           if (pgid === undefined || command.state._tag === "Finished") return
@@ -248,7 +252,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       )
 
     const launch = (argv: ReadonlyArray<string>, request: CommandRequest): Effect.Effect<Command, ApiError> =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         if (request.uid === undefined && request.gid !== undefined) return yield* badRequest("gid needs uid")
         const refused = request.uid === undefined ? undefined : instance.refuseUser(request.uid, request.gid)
         if (refused !== undefined) return yield* badRequest(refused)
@@ -258,7 +262,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
           return error.status === 404 ? badRequest(`working directory ${error.message}`) : error
         }
         if (request.background) {
-          const log = `${options.logs}/${randomBytes(8).toString("hex")}`
+          const log = `${options.logs}/${uuid()}`
           return yield* Effect.try({ try: () => spawn(argv, request, { log }), catch: asBadRequest })
         }
         const takePipe = Effect.mapError(options.pipes.take, (error) => runtimeError(error.message))
@@ -276,7 +280,8 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
         Effect.tap((command) =>
           request.timeout === undefined || request.timeout <= 0
             ? Effect.void
-            : Effect.forkIn(Effect.interruptible(expire(command, request.timeout)), scope)),
+            : Effect.forkIn(Effect.interruptible(expire(command, request.timeout)), scope)
+        ),
         Effect.uninterruptible
       )
 
@@ -284,8 +289,15 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       start: (request) => launch([instance.shell, "-c", request.command], request),
       startEntrypoint: (argv) =>
         launch(argv, {
-          command: argv.join(" "), cwd: undefined, background: true, timeout: undefined, uid: undefined, gid: undefined, envs: {}
+          command: argv.join(" "),
+          cwd: undefined,
+          background: true,
+          timeout: undefined,
+          uid: undefined,
+          gid: undefined,
+          envs: {}
         }),
+      busy: () => [...commands.values()].some((command) => command.state._tag === "Running"),
       get: (id) => commands.get(id),
       interrupt,
       nudge: Effect.sync(() => {

@@ -1,12 +1,15 @@
 /** Finds a way to isolate sandboxes that works here, by trying. @internal */
+
+import * as Fs from "node:fs"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
-import * as Fs from "node:fs"
+import { makeGuardian } from "./guardian.js"
 import type { Isolation, Mode } from "./isolation.js"
 import { makeNamespaces, tryNamespaces } from "./namespaces.js"
 import { makePlain } from "./plain.js"
 import { ToolError } from "./process.js"
-import { defaultParents, makeRunDirectory, type RunDirectory, removeRun } from "./state.js"
+import type { RunDirectory } from "./state.js"
+import { defaultParents, makeRunDirectory, removeRun } from "./state.js"
 
 export interface Detected {
   readonly isolation: Isolation
@@ -30,7 +33,7 @@ export const detect = (options: {
   readonly mode: "auto" | Mode
   readonly parent: string | undefined
 }): Effect.Effect<Detected, ToolError, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const env = baseEnv()
     const bash = which("bash") ?? "/bin/sh"
     const parents = options.parent === undefined ? defaultParents() : [options.parent]
@@ -52,10 +55,16 @@ export const detect = (options: {
       } else {
         const userNamespace = process.getuid?.() !== 0
         for (const parent of parents) {
-          const found = yield* Effect.gen(function*() {
+          const found = yield* Effect.gen(function* () {
             const run = yield* runDirectory(parent, false)
             const isolation = makeNamespaces(
-              { tools: { unshare, nsenter, setsid }, userNamespace, hidden: [run.path, ...(options.parent === undefined ? [] : [Fs.realpathSync(parent)])], shell: bash, env },
+              {
+                tools: { unshare, nsenter, setsid },
+                userNamespace,
+                hidden: [run.path, ...(options.parent === undefined ? [] : [Fs.realpathSync(parent)])],
+                shell: bash,
+                env
+              },
               userNamespace ? "overlayfs in unprivileged user namespaces" : "overlayfs in mount and pid namespaces"
             )
             yield* tryNamespaces(isolation, `${run.path}/probe`)
@@ -70,6 +79,7 @@ export const detect = (options: {
       }
     }
     const run = yield* Effect.firstSuccessOf(parents.map((parent) => runDirectory(parent, true)))
+    yield* makeGuardian({ owner: run.name })
     const why = options.mode === "plain" ? "asked for" : `namespaces cannot be used here: ${reasons.join("; ")}`
     return { run, isolation: makePlain({ bash, owner: run.name, env }, `private directories only (${why})`) }
   })

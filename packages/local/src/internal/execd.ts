@@ -1,18 +1,20 @@
 /** The command and metrics half of execd; see `execdFiles.ts` for the rest. @internal */
+
+import * as Fs from "node:fs"
+import * as Os from "node:os"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import * as Effect from "effect/Effect"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
-import * as Fs from "node:fs"
-import * as Os from "node:os"
 import { ApiError, badRequest, commandNotFound, notImplemented } from "./apiError.js"
 import { completeEvent, initEvent, pingEvent } from "./commands.js"
 import { fileRoutes } from "./execdFiles.js"
 import { attempt, body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { readFileOr } from "./process.js"
-import { type Handler, type Route, route } from "./routes.js"
+import type { Handler, Route } from "./routes.js"
+import { route } from "./routes.js"
 import type { Sandbox, Sandboxes } from "./sandboxes.js"
 
 const RunCommand = Schema.Struct({
@@ -35,34 +37,39 @@ const eventStream = <E>(stream: Stream.Stream<Uint8Array, E>) =>
   HttpServerResponse.stream(stream, { contentType: "text/event-stream", headers: { "cache-control": "no-cache" } })
 
 const runCommand: Handler = (sandbox, sandboxes) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const request = yield* body(RunCommand, invalidBody)
     const clock = yield* Effect.clock
-    const command = yield* sandboxes.working(sandbox, sandbox.commands.start({
-      command: request.command,
-      cwd: request.cwd || undefined,
-      background: request.background ?? false,
-      timeout: request.timeout ?? undefined,
-      uid: request.uid ?? undefined,
-      gid: request.gid ?? undefined,
-      envs: request.envs ?? {}
-    }))
+    const command = yield* sandboxes.working(
+      sandbox,
+      sandbox.commands.start({
+        command: request.command,
+        cwd: request.cwd || undefined,
+        background: request.background ?? false,
+        timeout: request.timeout ?? undefined,
+        uid: request.uid ?? undefined,
+        gid: request.gid ?? undefined,
+        envs: request.envs ?? {}
+      })
+    )
     const { output } = command
     if (output === undefined) {
       const now = clock.unsafeCurrentTimeMillis()
       return eventStream(Stream.make(encode(initEvent(command.id, now) + completeEvent(command.startedAt, now))))
     }
-    const events = Stream.unwrapScoped(Effect.gen(function*() {
-      // The end of the connection is not the end of the command: what it prints from then on is dropped.
-      yield* Effect.addFinalizer(() => Effect.sync(() => output.discard()))
-      yield* Effect.sync(() => output.event(pingEvent(clock.unsafeCurrentTimeMillis()))).pipe(
-        Effect.delay(HEARTBEAT),
-        Effect.forever,
-        Effect.interruptible,
-        Effect.forkScoped
-      )
-      return Stream.repeatEffectChunkOption(output.take)
-    }))
+    const events = Stream.unwrapScoped(
+      Effect.gen(function* () {
+        // The end of the connection is not the end of the command: what it prints from then on is dropped.
+        yield* Effect.addFinalizer(() => Effect.sync(() => output.discard()))
+        yield* Effect.sync(() => output.event(pingEvent(clock.unsafeCurrentTimeMillis()))).pipe(
+          Effect.delay(HEARTBEAT),
+          Effect.forever,
+          Effect.interruptible,
+          Effect.forkScoped
+        )
+        return Stream.repeatEffectChunkOption(output.take)
+      })
+    )
     return eventStream(events)
   })
 
@@ -72,7 +79,7 @@ const find = (sandbox: Sandbox, id: string) => {
 }
 
 const interruptCommand: Handler = (sandbox) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const id = (yield* query).get("id")
     if (id === null || id === "") return yield* badRequest("the id of a command is missing")
     yield* sandbox.commands.interrupt(yield* find(sandbox, id))
@@ -87,7 +94,7 @@ const commandStatus: Handler = (sandbox, _sandboxes, [id = ""]) =>
       content: command.content,
       running: state._tag === "Running",
       exit_code: state._tag === "Running" ? null : state.exitCode,
-      error: state._tag === "Running" ? "" : state.error ?? "",
+      error: state._tag === "Running" ? "" : (state.error ?? ""),
       started_at: iso(command.startedAt),
       finished_at: state._tag === "Running" ? null : iso(state.at)
     })
@@ -108,7 +115,7 @@ const unfinished = (bytes: Uint8Array): number => {
 }
 
 const commandLogs: Handler = (sandbox, _sandboxes, [id = ""]) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const command = yield* find(sandbox, id)
     const { log } = command
     if (log === undefined) return yield* badRequest(`command ${id} does not run in the background`)
@@ -159,7 +166,7 @@ const metricsSince = (before: CpuTimes, now: number) => {
 }
 
 /** The machine's figures, since its sandboxes have no limits of their own. */
-const sample = Effect.gen(function*() {
+const sample = Effect.gen(function* () {
   const before = cpuTimes()
   yield* Effect.sleep("50 millis")
   return metricsSince(before, yield* Effect.clockWith((clock) => clock.currentTimeMillis))
@@ -168,13 +175,18 @@ const sample = Effect.gen(function*() {
 const metrics: Handler = () => Effect.map(sample, (value) => json(value))
 
 const watchMetrics: Handler = () =>
-  Effect.succeed(eventStream(
-    Stream.repeatEffect(Effect.map(sample, (value) => encode(`${JSON.stringify(value)}\n\n`))).pipe(
-      Stream.schedule(Schedule.spaced("1 second"))
+  Effect.succeed(
+    eventStream(
+      Stream.repeatEffect(Effect.map(sample, (value) => encode(`${JSON.stringify(value)}\n\n`))).pipe(
+        Stream.schedule(Schedule.spaced("1 second"))
+      )
     )
-  ))
+  )
 
-const missing = (what: string): Handler => () => Effect.fail(notImplemented(what))
+const missing =
+  (what: string): Handler =>
+  () =>
+    Effect.fail(notImplemented(what))
 
 /** First match wins. */
 const routes: ReadonlyArray<Route> = [
@@ -192,12 +204,17 @@ const routes: ReadonlyArray<Route> = [
 
 /** Answers what execd of one sandbox is asked; `path` is what follows the endpoint's address. */
 export const execd = (sandboxes: Sandboxes, sandboxId: string, path: string) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
     const sandbox = yield* sandboxes.get(sandboxId)
-    if (!sameSecret(request.headers["x-execd-access-token"], sandbox.token)) return yield* unauthorized("X-EXECD-ACCESS-TOKEN")
+    if (!sameSecret(request.headers["x-execd-access-token"], sandbox.token))
+      return yield* unauthorized("X-EXECD-ACCESS-TOKEN")
     if (sandbox.status.state !== "Running") {
-      return yield* new ApiError({ status: 503, code: "SANDBOX_NOT_RUNNING", message: `Sandbox ${sandboxId} is ${sandbox.status.state}` })
+      return yield* new ApiError({
+        status: 503,
+        code: "SANDBOX_NOT_RUNNING",
+        message: `Sandbox ${sandboxId} is ${sandbox.status.state}`
+      })
     }
     if (path === "/ping" && request.method === "GET") return HttpServerResponse.text("pong")
     let known = false
@@ -210,6 +227,10 @@ export const execd = (sandboxes: Sandboxes, sandboxId: string, path: string) =>
       }
     }
     return yield* known
-      ? new ApiError({ status: 405, code: "METHOD_NOT_ALLOWED", message: `${request.method} is not possible on ${path}` })
+      ? new ApiError({
+          status: 405,
+          code: "METHOD_NOT_ALLOWED",
+          message: `${request.method} is not possible on ${path}`
+        })
       : new ApiError({ status: 404, code: "NOT_FOUND", message: `There is no ${path}` })
   })

@@ -1,4 +1,6 @@
 /** @internal */
+
+import * as Fs from "node:fs"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import type * as Multipart from "@effect/platform/Multipart"
@@ -7,12 +9,13 @@ import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
-import * as Fs from "node:fs"
-import { type ApiError, badRequest, fromErrno } from "./apiError.js"
-import { type Handler, type Route, route } from "./routes.js"
+import type { ApiError } from "./apiError.js"
+import { badRequest, fromErrno } from "./apiError.js"
 import * as Files from "./files.js"
 import { attempt, body, empty, json, query } from "./http.js"
 import { closeQuietly } from "./rooted.js"
+import type { Handler, Route } from "./routes.js"
+import { route } from "./routes.js"
 
 const Mode = Schema.Union(Schema.NonNegativeInt, Schema.String)
 const PermissionFields = {
@@ -23,7 +26,10 @@ const PermissionFields = {
 const Permissions = Schema.Record({ key: Schema.String, value: Schema.Struct(PermissionFields) })
 const Metadata = Schema.parseJson(Schema.Struct({ path: Schema.NonEmptyString, ...PermissionFields }))
 const Moves = Schema.Array(Schema.Struct({ src: Schema.String, dest: Schema.String }))
-const Replacements = Schema.Record({ key: Schema.String, value: Schema.Struct({ old: Schema.NonEmptyString, new: Schema.String }) })
+const Replacements = Schema.Record({
+  key: Schema.String,
+  value: Schema.Struct({ old: Schema.NonEmptyString, new: Schema.String })
+})
 
 const invalidBody = (message: string) => badRequest(message, "INVALID_REQUEST_BODY")
 
@@ -36,38 +42,57 @@ const onePath = Effect.map(paths, (given) => given[0] ?? "")
 
 const filesInfo: Handler = (sandbox) =>
   Effect.flatMap(paths, (given) =>
-    attempt(() => json(Object.fromEntries(given.map((path) => [path, Files.info(sandbox.instance.root, path)])))))
+    attempt(() => json(Object.fromEntries(given.map((path) => [path, Files.info(sandbox.instance.root, path)]))))
+  )
 
 const removeFiles: Handler = (sandbox, sandboxes) =>
   Effect.flatMap(paths, (given) =>
-    sandboxes.working(sandbox, attempt(() => {
-      for (const path of given) Files.removeFile(sandbox.instance.root, path)
-      return empty(200)
-    })))
+    sandboxes.working(
+      sandbox,
+      attempt(() => {
+        for (const path of given) Files.removeFile(sandbox.instance.root, path)
+        return empty(200)
+      })
+    )
+  )
 
 const permissions: Handler = (sandbox, sandboxes) =>
   Effect.flatMap(body(Permissions, invalidBody), (entries) =>
-    sandboxes.working(sandbox, attempt(() => {
-      for (const [path, permission] of Object.entries(entries)) Files.setPermission(sandbox.instance.root, path, permission)
-      return empty(200)
-    })))
+    sandboxes.working(
+      sandbox,
+      attempt(() => {
+        for (const [path, permission] of Object.entries(entries))
+          Files.setPermission(sandbox.instance.root, path, permission)
+        return empty(200)
+      })
+    )
+  )
 
 const move: Handler = (sandbox, sandboxes) =>
   Effect.flatMap(body(Moves, invalidBody), (moves) =>
-    sandboxes.working(sandbox, attempt(() => {
-      for (const { dest, src } of moves) Files.move(sandbox.instance.root, src, dest)
-      return empty(200)
-    })))
+    sandboxes.working(
+      sandbox,
+      attempt(() => {
+        for (const { dest, src } of moves) Files.move(sandbox.instance.root, src, dest)
+        return empty(200)
+      })
+    )
+  )
 
 const replace: Handler = (sandbox, sandboxes) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const entries = yield* body(Replacements, invalidBody)
     const verbose = (yield* query).get("verbose") === "true"
-    return yield* sandboxes.working(sandbox, attempt(() => {
-      const counts = Object.entries(entries).map(([path, item]) =>
-        [path, { replacedCount: Files.replace(sandbox.instance.root, path, item.old, item.new) }] as const)
-      return verbose ? json(Object.fromEntries(counts)) : empty(200)
-    }))
+    return yield* sandboxes.working(
+      sandbox,
+      attempt(() => {
+        const counts = Object.entries(entries).map(
+          ([path, item]) =>
+            [path, { replacedCount: Files.replace(sandbox.instance.root, path, item.old, item.new) }] as const
+        )
+        return verbose ? json(Object.fromEntries(counts)) : empty(200)
+      })
+    )
   })
 
 /** Walks a tree directory by directory, letting other requests go on in between. */
@@ -76,31 +101,39 @@ const collect = (
   wanted: (entry: Files.FileInfo & { readonly relative: string }) => boolean
 ): Effect.Effect<Array<Files.FileInfo>, ApiError> => {
   const found: Array<Files.FileInfo> = []
-  const step: Effect.Effect<Array<Files.FileInfo>, ApiError> = Effect.flatMap(attempt(() => walk.next()), (result) => {
-    if (result.done === true) return Effect.succeed(found)
-    for (const entry of result.value) {
-      if (!wanted(entry)) continue
-      const { relative: _, ...info } = entry
-      found.push(info)
+  const step: Effect.Effect<Array<Files.FileInfo>, ApiError> = Effect.flatMap(
+    attempt(() => walk.next()),
+    (result) => {
+      if (result.done === true) return Effect.succeed(found)
+      for (const entry of result.value) {
+        if (!wanted(entry)) continue
+        const { relative: _, ...info } = entry
+        found.push(info)
+      }
+      return Effect.zipRight(Effect.yieldNow(), step)
     }
-    return Effect.zipRight(Effect.yieldNow(), step)
-  })
-  return Effect.ensuring(step, Effect.sync(() => walk.return(undefined)))
+  )
+  return Effect.ensuring(
+    step,
+    Effect.sync(() => walk.return(undefined))
+  )
 }
 
 const search: Handler = (sandbox) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const path = yield* onePath
     const pattern = (yield* query).get("pattern") || "**"
     const matches = yield* attempt(() => Files.globMatcher(pattern))
-    return json(yield* collect(
-      Files.walk(sandbox.instance.root, path, Number.POSITIVE_INFINITY, true),
-      (entry) => entry.type !== "directory" && matches(entry.relative)
-    ))
+    return json(
+      yield* collect(
+        Files.walk(sandbox.instance.root, path, Number.POSITIVE_INFINITY, true),
+        (entry) => entry.type !== "directory" && matches(entry.relative)
+      )
+    )
   })
 
 const listDirectory: Handler = (sandbox) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const path = yield* onePath
     const depth = (yield* query).get("depth") ?? "1"
     if (!/^\d{1,9}$/.test(depth)) return yield* badRequest(`depth must be a number, not ${depth}`)
@@ -109,22 +142,32 @@ const listDirectory: Handler = (sandbox) =>
 
 const makeDirectories: Handler = (sandbox, sandboxes) =>
   Effect.flatMap(body(Permissions, invalidBody), (entries) =>
-    sandboxes.working(sandbox, attempt(() => {
-      for (const [path, permission] of Object.entries(entries)) Files.makeDirectory(sandbox.instance.root, path, permission)
-      return empty(200)
-    })))
+    sandboxes.working(
+      sandbox,
+      attempt(() => {
+        for (const [path, permission] of Object.entries(entries))
+          Files.makeDirectory(sandbox.instance.root, path, permission)
+        return empty(200)
+      })
+    )
+  )
 
 const removeDirectories: Handler = (sandbox, sandboxes) =>
   Effect.flatMap(paths, (given) =>
-    sandboxes.working(sandbox, attempt(() => {
-      for (const path of given) Files.removeDirectory(sandbox.instance.root, path)
-      return empty(200)
-    })))
+    sandboxes.working(
+      sandbox,
+      attempt(() => {
+        for (const path of given) Files.removeDirectory(sandbox.instance.root, path)
+        return empty(200)
+      })
+    )
+  )
 
 const write = (fd: number, bytes: Uint8Array, path: string): Effect.Effect<void, ApiError> =>
   Effect.async<number, ApiError>((resume) => {
     Fs.write(fd, bytes, 0, bytes.length, null, (cause, written) =>
-      resume(cause === null ? Effect.succeed(written) : Effect.fail(fromErrno(path)(cause))))
+      resume(cause === null ? Effect.succeed(written) : Effect.fail(fromErrno(path)(cause)))
+    )
   }).pipe(
     Effect.uninterruptible,
     Effect.flatMap((written) => (written < bytes.length ? write(fd, bytes.subarray(written), path) : Effect.void))
@@ -136,16 +179,17 @@ const asText = (part: Multipart.Part): Effect.Effect<string, ApiError> =>
   part._tag === "Field"
     ? Effect.succeed(part.value)
     : part.content.pipe(
-      Stream.mapError(() => invalidBody("malformed multipart body")),
-      Stream.runFoldEffect(new Uint8Array(0), (all, bytes) =>
-        all.length + bytes.length > METADATA_LIMIT
-          ? Effect.fail(invalidBody("the metadata part is too long"))
-          : Effect.succeed(Buffer.concat([all, bytes]))),
-      Effect.map((bytes) => Buffer.from(bytes).toString("utf8"))
-    )
+        Stream.mapError(() => invalidBody("malformed multipart body")),
+        Stream.runFoldEffect(new Uint8Array(0), (all, bytes) =>
+          all.length + bytes.length > METADATA_LIMIT
+            ? Effect.fail(invalidBody("the metadata part is too long"))
+            : Effect.succeed(Buffer.concat([all, bytes]))
+        ),
+        Effect.map((bytes) => Buffer.from(bytes).toString("utf8"))
+      )
 
 const upload: Handler = (sandbox, sandboxes) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
     if (!/^multipart\/form-data/i.test(request.headers["content-type"] ?? "")) {
       return yield* invalidBody("an upload is multipart/form-data")
@@ -154,15 +198,15 @@ const upload: Handler = (sandbox, sandboxes) =>
     let metadata: typeof Metadata.Type | undefined
     let files = 0
     const onPart = (part: Multipart.Part): Effect.Effect<void, ApiError> =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         if (part.key === "metadata") {
-          metadata = yield* Effect.mapError(
-            Schema.decodeUnknown(Metadata)(yield* asText(part)),
-            (error) => invalidBody(ParseResult.TreeFormatter.formatErrorSync(error))
+          metadata = yield* Effect.mapError(Schema.decodeUnknown(Metadata)(yield* asText(part)), (error) =>
+            invalidBody(ParseResult.TreeFormatter.formatErrorSync(error))
           )
           return
         }
-        if (part.key !== "file") return part._tag === "File" ? yield* Effect.ignore(Stream.runDrain(part.content)) : undefined
+        if (part.key !== "file")
+          return part._tag === "File" ? yield* Effect.ignore(Stream.runDrain(part.content)) : undefined
         if (metadata === undefined) return yield* invalidBody("a file part without its metadata part")
         const { path, ...permission } = metadata
         metadata = undefined
@@ -173,16 +217,19 @@ const upload: Handler = (sandbox, sandboxes) =>
             part._tag === "Field"
               ? write(fd, Buffer.from(part.value), path)
               : part.content.pipe(
-                Stream.mapError(() => invalidBody("malformed multipart body")),
-                Stream.runForEach((bytes) => write(fd, bytes, path))
-              ),
+                  Stream.mapError(() => invalidBody("malformed multipart body")),
+                  Stream.runForEach((bytes) => write(fd, bytes, path))
+                ),
           (fd) => Effect.sync(() => closeQuietly(fd))
         )
       })
-    yield* sandboxes.working(sandbox, request.multipartStream.pipe(
-      Stream.mapError(() => invalidBody("malformed multipart body")),
-      Stream.runForEach(onPart)
-    ))
+    yield* sandboxes.working(
+      sandbox,
+      request.multipartStream.pipe(
+        Stream.mapError(() => invalidBody("malformed multipart body")),
+        Stream.runForEach(onPart)
+      )
+    )
     if (metadata !== undefined) return yield* invalidBody("a metadata part without its file part")
     if (files === 0) return yield* invalidBody("no file part")
     return empty(200)
@@ -191,14 +238,20 @@ const upload: Handler = (sandbox, sandboxes) =>
 const READ_SIZE = 256 * 1024
 
 const readAt = (fd: number, length: number, position: number): Effect.Effect<Uint8Array, ApiError> =>
-  Effect.uninterruptible(Effect.async((resume) => {
-    const bytes = Buffer.allocUnsafe(length)
-    Fs.read(fd, bytes, 0, length, position, (cause, read) =>
-      resume(cause === null ? Effect.succeed(bytes.subarray(0, read)) : Effect.fail(fromErrno("")(cause))))
-  }))
+  Effect.uninterruptible(
+    Effect.async((resume) => {
+      const bytes = Buffer.allocUnsafe(length)
+      Fs.read(fd, bytes, 0, length, position, (cause, read) =>
+        resume(cause === null ? Effect.succeed(bytes.subarray(0, read)) : Effect.fail(fromErrno("")(cause)))
+      )
+    })
+  )
 
 /** The first range of a `Range` header. `undefined`: none, or none that we understand, which means the whole file. */
-const parseRange = (header: string | undefined, size: number): { readonly start: number; readonly end: number } | "unsatisfiable" | undefined => {
+const parseRange = (
+  header: string | undefined,
+  size: number
+): { readonly start: number; readonly end: number } | "unsatisfiable" | undefined => {
   const match = /^bytes=(\d*)-(\d*)$/.exec(header?.trim() ?? "")
   if (match === null || (match[1] === "" && match[2] === "")) return undefined
   const [, first = "", last = ""] = match
@@ -209,11 +262,12 @@ const parseRange = (header: string | undefined, size: number): { readonly start:
 }
 
 const disposition = (name: string): string =>
-  `attachment; filename="${name.replace(/[^\x20-\x7e]|["\\%]/g, "_")}"; filename*=UTF-8''${encodeURIComponent(name).replace(/['()*]/g, (char) =>
-    `%${char.charCodeAt(0).toString(16).toUpperCase()}`)}`
+  `attachment; filename="${name.replace(/[^\x20-\x7e]|["\\%]/g, "_")}"; filename*=UTF-8''${encodeURIComponent(
+    name
+  ).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`)}`
 
 const download: Handler = (sandbox) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const path = yield* onePath
     const request = yield* HttpServerRequest.HttpServerRequest
     // The scope is the request's: it ends when the answer has been sent, or the client has gone.
@@ -223,23 +277,29 @@ const download: Handler = (sandbox) =>
     )
     const range = parseRange(request.headers.range, file.size)
     if (range === "unsatisfiable") {
-      return json(
-        { code: "RANGE_NOT_SATISFIABLE", message: `${path} has ${file.size} bytes` }, 416, { "content-range": `bytes */${file.size}` }
-      )
+      return json({ code: "RANGE_NOT_SATISFIABLE", message: `${path} has ${file.size} bytes` }, 416, {
+        "content-range": `bytes */${file.size}`
+      })
     }
     const start = range?.start ?? 0
     const length = range === undefined ? file.size : range.end - range.start + 1
     let done = 0
-    const content = Stream.repeatEffectOption(Effect.suspend(() =>
-      done >= length
-        ? Effect.fail(Option.none())
-        : Effect.flatMap(Effect.mapError(readAt(file.fd, Math.min(READ_SIZE, length - done), start + done), Option.some), (bytes) => {
-          done += bytes.length
-          return bytes.length === 0
-            // Fewer bytes than announced: the connection must not look as if it ended well.
-            ? Effect.fail(Option.some(fromErrno(path)(new Error("the file became shorter"))))
-            : Effect.succeed(bytes)
-        })))
+    const content = Stream.repeatEffectOption(
+      Effect.suspend(() =>
+        done >= length
+          ? Effect.fail(Option.none())
+          : Effect.flatMap(
+              Effect.mapError(readAt(file.fd, Math.min(READ_SIZE, length - done), start + done), Option.some),
+              (bytes) => {
+                done += bytes.length
+                return bytes.length === 0
+                  ? // Fewer bytes than announced: the connection must not look as if it ended well.
+                    Effect.fail(Option.some(fromErrno(path)(new Error("the file became shorter"))))
+                  : Effect.succeed(bytes)
+              }
+            )
+      )
+    )
     return HttpServerResponse.stream(content, {
       status: range === undefined ? 200 : 206,
       contentType: "application/octet-stream",

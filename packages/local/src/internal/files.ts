@@ -1,9 +1,12 @@
 /** What the files API does, on a sandbox's root. Small steps run at once; see `rooted.ts` for why they stay inside. @internal */
-import * as DateTime from "effect/DateTime"
+
 import * as Fs from "node:fs"
+import * as DateTime from "effect/DateTime"
 import { badRequest, errno, fromErrno } from "./apiError.js"
-import { type Names, namesOf } from "./names.js"
-import { at, closeQuietly, locate, locateExisting, ofFd, openPath, type Root } from "./rooted.js"
+import type { Names } from "./names.js"
+import { namesOf } from "./names.js"
+import type { Root } from "./rooted.js"
+import { at, closeQuietly, locate, locateExisting, ofFd, openPath } from "./rooted.js"
 
 const { O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_TRUNC, O_WRONLY } = Fs.constants
 
@@ -89,11 +92,13 @@ export const removeFile = (root: Root, path: string): void =>
     locateExisting(root, path, { follow: false }, (found) => {
       if (found.stat.isDirectory()) throw badRequest(`${path} is a directory`, "IS_A_DIRECTORY")
       Fs.unlinkSync(found.at)
-    }))
+    })
+  )
 
 export const setPermission = (root: Root, path: string, permission: Permission): void =>
   guarded(path, () =>
-    locateExisting(root, path, { follow: true }, ({ fd }) => applyPermission(fd, permission, namesOf(root))))
+    locateExisting(root, path, { follow: true }, ({ fd }) => applyPermission(fd, permission, namesOf(root)))
+  )
 
 export const makeDirectory = (root: Root, path: string, permission: Permission): void =>
   guarded(path, () => {
@@ -101,7 +106,8 @@ export const makeDirectory = (root: Root, path: string, permission: Permission):
     const made = (fd: number) => applyPermission(fd, permission, names)
     locate(root, path, { follow: true, makeParents: true }, (found) => {
       if (found.fd !== undefined) {
-        if (found.stat?.isDirectory() !== true) throw badRequest(`${path} exists and is no directory`, "NOT_A_DIRECTORY")
+        if (found.stat?.isDirectory() !== true)
+          throw badRequest(`${path} exists and is no directory`, "NOT_A_DIRECTORY")
         return made(found.fd)
       }
       Fs.mkdirSync(found.at, 0o755)
@@ -122,8 +128,9 @@ const removeTree = (dir: number, name: string): void => {
   } catch (cause) {
     const code = errno(cause)
     if (code === "ENOENT") return
-    if (code === "ENOTDIR" || code === "ELOOP") return Fs.unlinkSync(at(dir, name))
-    throw cause
+    if (code !== "ENOTDIR" && code !== "ELOOP") throw cause
+    Fs.unlinkSync(at(dir, name))
+    return
   }
   try {
     for (const child of Fs.readdirSync(ofFd(fd))) removeTree(fd, child)
@@ -140,7 +147,8 @@ export const removeDirectory = (root: Root, path: string): void =>
       if (found.name === ".") throw badRequest(`${path} cannot be removed`)
       if (found.stat?.isDirectory() !== true) throw badRequest(`${path} is no directory`, "NOT_A_DIRECTORY")
       removeTree(found.dir, found.name)
-    }))
+    })
+  )
 
 export const move = (root: Root, from: string, to: string): void =>
   guarded(from, () =>
@@ -156,7 +164,10 @@ export const move = (root: Root, from: string, to: string): void =>
             copyTree(source.dir, source.name, target.dir, target.name)
             removeTree(source.dir, source.name)
           }
-        }))))
+        })
+      )
+    )
+  )
 
 const copyTree = (fromDir: number, fromName: string, toDir: number, toName: string): void => {
   const from = openPath(fromDir, fromName)
@@ -176,8 +187,9 @@ const copyTree = (fromDir: number, fromName: string, toDir: number, toName: stri
     }
     const to = openPath(toDir, toName)
     try {
-      if (stat.isDirectory()) { for (const child of Fs.readdirSync(ofFd(from))) copyTree(from, child, to, child) }
-      else Fs.copyFileSync(ofFd(from), ofFd(to))
+      if (stat.isDirectory()) {
+        for (const child of Fs.readdirSync(ofFd(from))) copyTree(from, child, to, child)
+      } else Fs.copyFileSync(ofFd(from), ofFd(to))
       Fs.chownSync(ofFd(to), stat.uid, stat.gid)
       Fs.chmodSync(ofFd(to), stat.mode & 0o7777)
       Fs.utimesSync(ofFd(to), stat.atimeMs / 1000, stat.mtimeMs / 1000)
@@ -208,7 +220,8 @@ export const replace = (root: Root, path: string, old: string, replacement: stri
 export const openForUpload = (root: Root, path: string, permission: Permission): number =>
   guarded(path, () =>
     locate(root, path, { follow: true, makeParents: true }, (found) => {
-      if (found.stat !== undefined && !found.stat.isFile()) throw badRequest(`${path} is a ${typeOf(found.stat)}`, "INVALID_REQUEST")
+      if (found.stat !== undefined && !found.stat.isFile())
+        throw badRequest(`${path} is a ${typeOf(found.stat)}`, "INVALID_REQUEST")
       // Never waits for the other end of a pipe, and never follows what took the name meanwhile.
       const fd = Fs.openSync(found.at, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK, 0o644)
       try {
@@ -218,31 +231,54 @@ export const openForUpload = (root: Root, path: string, permission: Permission):
         throw cause
       }
       return fd
-    }))
+    })
+  )
 
 /** A descriptor to read from, and how much there is. The caller closes it. */
-export const openForDownload = (root: Root, path: string): { readonly fd: number; readonly size: number; readonly name: string } =>
+export const openForDownload = (
+  root: Root,
+  path: string
+): { readonly fd: number; readonly size: number; readonly name: string } =>
   guarded(path, () =>
     locateExisting(root, path, { follow: true }, (found) => {
       if (!found.stat.isFile()) throw badRequest(`${path} is a ${typeOf(found.stat)}`)
-      return { fd: Fs.openSync(ofFd(found.fd), O_RDONLY), size: found.stat.size, name: path.split("/").filter((part) => part !== "").at(-1) ?? "file" }
-    }))
+      return {
+        fd: Fs.openSync(ofFd(found.fd), O_RDONLY),
+        size: found.stat.size,
+        name:
+          path
+            .split("/")
+            .filter((part) => part !== "")
+            .at(-1) ?? "file"
+      }
+    })
+  )
 
 const byName = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)
 
 /**
  * Everything below a directory, parents before children, links not followed. One directory per step, so that the caller can let others go first.
  */
-export function* walk(root: Root, path: string, depth: number, followStart: boolean): Generator<ReadonlyArray<FileInfo & { readonly relative: string }>> {
+export function* walk(
+  root: Root,
+  path: string,
+  depth: number,
+  followStart: boolean
+): Generator<ReadonlyArray<FileInfo & { readonly relative: string }>> {
   const names = namesOf(root)
   const start = guarded(path, () =>
     locateExisting(root, path, { follow: followStart }, ({ fd, stat }) => {
       if (stat.isSymbolicLink()) throw badRequest(`${path} is a symbolic link`)
       if (!stat.isDirectory()) throw badRequest(`${path} is no directory`, "NOT_A_DIRECTORY")
       return Fs.openSync(ofFd(fd), O_RDONLY | O_DIRECTORY)
-    }))
+    })
+  )
   const base = path === "/" ? "" : path.replace(/\/+$/, "")
-  const below = function*(fd: number, prefix: string, left: number): Generator<ReadonlyArray<FileInfo & { readonly relative: string }>> {
+  const below = function* (
+    fd: number,
+    prefix: string,
+    left: number
+  ): Generator<ReadonlyArray<FileInfo & { readonly relative: string }>> {
     try {
       const children = Fs.readdirSync(ofFd(fd)).sort(byName)
       let found: Array<FileInfo & { readonly relative: string }> = []
@@ -287,7 +323,10 @@ export const globMatcher = (pattern: string): ((relative: string) => boolean) =>
     else if (char === "?") source += "[^/]"
     else if (char === "[" && pattern.indexOf("]", i + 2) > 0) {
       const end = pattern.indexOf("]", i + 2)
-      const body = pattern.slice(i + 1, end).replace(/^!/, "^").replaceAll("\\", "\\\\")
+      const body = pattern
+        .slice(i + 1, end)
+        .replace(/^!/, "^")
+        .replaceAll("\\", "\\\\")
       source += `[${body}]`
       i = end
     } else if (char === "{" && pattern.includes("}", i)) {

@@ -1,4 +1,6 @@
 /** @internal */
+
+import { createHash, timingSafeEqual } from "node:crypto"
 import type { RouteNotFound } from "@effect/platform/HttpServerError"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
@@ -6,8 +8,8 @@ import * as DateTime from "effect/DateTime"
 import * as Effect from "effect/Effect"
 import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
-import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
 import { ApiError, badRequest, runtimeError } from "./apiError.js"
+import { uuid } from "./ids.js"
 
 export const iso = (millis: number): string => DateTime.formatIso(DateTime.unsafeMake(millis))
 
@@ -34,9 +36,11 @@ export const attempt = <A>(body: () => A): Effect.Effect<A, ApiError> =>
 /** The body as JSON, `{}` where there is none. */
 export const body = <A, I>(schema: Schema.Schema<A, I>, invalid: (message: string) => ApiError) => {
   const decode = Schema.decodeUnknown(schema)
-  return Effect.gen(function*() {
+  return Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
-    const text = yield* Effect.mapError(request.text, () => badRequest("The request body could not be read", "INVALID_REQUEST_BODY"))
+    const text = yield* Effect.mapError(request.text, () =>
+      badRequest("The request body could not be read", "INVALID_REQUEST_BODY")
+    )
     const value = yield* Effect.try({
       try: (): unknown => (text.trim() === "" ? {} : JSON.parse(text)),
       catch: () => badRequest("The request body is not JSON", "INVALID_REQUEST_BODY")
@@ -55,17 +59,21 @@ export const answering = <R>(
   app: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError | RouteNotFound, R>
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
   Effect.suspend(() => {
-    const requestId = randomUUID()
+    const requestId = uuid()
     return app.pipe(
       Effect.catchTags({
         ApiError: (error) => Effect.succeed(errorResponse(error)),
-        RouteNotFound: ({ request }) => Effect.succeed(errorResponse(new ApiError({ status: 404, code: "NOT_FOUND", message: `There is no ${request.url}` })))
+        RouteNotFound: ({ request }) =>
+          Effect.succeed(
+            errorResponse(new ApiError({ status: 404, code: "NOT_FOUND", message: `There is no ${request.url}` }))
+          )
       }),
       Effect.catchAllDefect((defect) =>
         Effect.as(
           Effect.logError("sandglass-local: request failed", defect),
           errorResponse(runtimeError("Internal error", "INTERNAL_ERROR"))
-        )),
+        )
+      ),
       Effect.map(HttpServerResponse.setHeader("X-Request-ID", requestId)),
       Effect.annotateLogs("requestId", requestId)
     )

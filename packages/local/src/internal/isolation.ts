@@ -36,6 +36,8 @@ export interface Instance {
   readonly launch: (request: LaunchRequest) => Launch
   /** The process group that a launched command runs in, seen from here, once it exists. */
   readonly groupOf: (pid: number) => number | undefined
+  /** Whether anything runs inside that is no command of ours. */
+  readonly hasProcesses: () => boolean
   readonly freeze: Effect.Effect<void, ToolError>
   readonly thaw: Effect.Effect<void, ToolError>
   /** Ends every process and every mount. Succeeds when they are gone; may be run twice. */

@@ -25,7 +25,9 @@ const CreateSandbox = Schema.Struct({
   snapshotId: Schema.optionalWith(Schema.NonEmptyString, { nullable: true }),
   timeout: Schema.optionalWith(Schema.Int, { nullable: true }),
   resourceLimits: Schema.optionalWith(Strings, { nullable: true }),
-  env: Schema.optionalWith(Schema.Record({ key: Schema.String, value: Schema.NullOr(Schema.String) }), { nullable: true }),
+  env: Schema.optionalWith(Schema.Record({ key: Schema.String, value: Schema.NullOr(Schema.String) }), {
+    nullable: true
+  }),
   metadata: Schema.optionalWith(Strings, { nullable: true }),
   entrypoint: Schema.optionalWith(Schema.NonEmptyArray(Schema.String), { nullable: true }),
   platform: Schema.optionalWith(Schema.Unknown, { nullable: true }),
@@ -37,7 +39,12 @@ const Renew = Schema.Struct({ expiresAt: Schema.String })
 const CreateSnapshot = Schema.Struct({ name: Schema.optionalWith(Schema.NonEmptyString, { nullable: true }) })
 const MetadataPatch = Schema.Record({ key: Schema.String, value: Schema.NullOr(Schema.String) })
 
-const statusJson = (status: { readonly state: string; readonly reason: string; readonly message: string; readonly lastTransitionAt: number }) => ({
+const statusJson = (status: {
+  readonly state: string
+  readonly reason: string
+  readonly message: string
+  readonly lastTransitionAt: number
+}) => ({
   state: status.state,
   reason: status.reason,
   message: status.message,
@@ -71,18 +78,21 @@ const snapshotJson = (snapshot: Snapshot) => ({
 const positive = (params: URLSearchParams, name: string, otherwise: number): Effect.Effect<number, ApiError> => {
   const text = params.get(name)
   if (text === null) return Effect.succeed(otherwise)
-  return /^[1-9]\d{0,8}$/.test(text) ? Effect.succeed(Number(text)) : Effect.fail(invalidParameter(`${name} must be a positive integer`))
+  return /^[1-9]\d{0,8}$/.test(text)
+    ? Effect.succeed(Number(text))
+    : Effect.fail(invalidParameter(`${name} must be a positive integer`))
 }
 
 /** One page, newest first, with the words about pages that go with it. */
 const paged = <A extends { readonly createdAt: number }>(all: ReadonlyArray<A>, show: (item: A) => unknown) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const params = yield* query
     const page = yield* positive(params, "page", 1)
     const pageSize = yield* positive(params, "pageSize", 20)
     if (pageSize > 200) return yield* invalidParameter("pageSize must be at most 200")
-    const sorted = all.map((item, index) => ({ item, index })).sort((a, b) =>
-      b.item.createdAt - a.item.createdAt || b.index - a.index)
+    const sorted = all
+      .map((item, index) => ({ item, index }))
+      .sort((a, b) => b.item.createdAt - a.item.createdAt || b.index - a.index)
     const totalPages = Math.ceil(all.length / pageSize)
     return json({
       items: sorted.slice((page - 1) * pageSize, page * pageSize).map(({ item }) => show(item)),
@@ -91,7 +101,10 @@ const paged = <A extends { readonly createdAt: number }>(all: ReadonlyArray<A>, 
   })
 
 const stateFilter = (params: URLSearchParams) => {
-  const states = params.getAll("state").flatMap((state) => state.split(",")).map((state) => state.toLowerCase())
+  const states = params
+    .getAll("state")
+    .flatMap((state) => state.split(","))
+    .map((state) => state.toLowerCase())
   return (state: string) => states.length === 0 || states.includes(state.toLowerCase())
 }
 
@@ -118,18 +131,22 @@ export const makeRouter = (options: LifecycleOptions) => {
     Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
       sameSecret(request.headers["open-sandbox-api-key"], apiKey)
         ? answer
-        : Effect.fail(unauthorized("OPEN-SANDBOX-API-KEY")))
+        : Effect.fail(unauthorized("OPEN-SANDBOX-API-KEY"))
+    )
 
-  const create: Answer = Effect.gen(function*() {
+  const create: Answer = Effect.gen(function* () {
     const request = yield* body(CreateSandbox, invalidParameter)
     const pooled = request.extensions?.poolRef !== undefined
     if (!pooled && (request.image === undefined) === (request.snapshotId === undefined)) {
       return yield* invalidParameter("exactly one of image and snapshotId must be given")
     }
-    if (pooled && request.snapshotId !== undefined) return yield* invalidParameter("snapshotId does not go together with extensions.poolRef")
+    if (pooled && request.snapshotId !== undefined)
+      return yield* invalidParameter("snapshotId does not go together with extensions.poolRef")
     if (!pooled && request.resourceLimits === undefined) return yield* invalidParameter("resourceLimits is required")
-    if (!pooled && request.image !== undefined && request.entrypoint === undefined) return yield* invalidParameter("entrypoint is required with image")
-    if (request.timeout !== undefined && request.timeout < 60) return yield* invalidParameter("timeout must be at least 60 seconds")
+    if (!pooled && request.image !== undefined && request.entrypoint === undefined)
+      return yield* invalidParameter("entrypoint is required with image")
+    if (request.timeout !== undefined && request.timeout < 60)
+      return yield* invalidParameter("timeout must be at least 60 seconds")
     if (request.volumes !== undefined && request.volumes.length > 0) return yield* notImplemented("volumes")
     yield* checkMetadata(request.metadata ?? {})
     const saved = request.snapshotId === undefined ? undefined : yield* snapshots.get(request.snapshotId)
@@ -137,7 +154,9 @@ export const makeRouter = (options: LifecycleOptions) => {
       image: request.image?.uri,
       snapshotId: request.snapshotId,
       entrypoint: request.entrypoint ?? saved?.entrypoint ?? ["tail", "-f", "/dev/null"],
-      env: Object.fromEntries(Object.entries(request.env ?? {}).flatMap(([key, value]) => (value === null ? [] : [[key, value]]))),
+      env: Object.fromEntries(
+        Object.entries(request.env ?? {}).flatMap(([key, value]) => (value === null ? [] : [[key, value]]))
+      ),
       metadata: request.metadata ?? {},
       platform: request.platform,
       resourceLimits: request.resourceLimits,
@@ -148,20 +167,27 @@ export const makeRouter = (options: LifecycleOptions) => {
       {
         ...common(sandbox),
         // It runs already; the contract says that it is pending, and clients are to look again anyway.
-        status: statusJson({ ...sandbox.status, state: "Pending", reason: "CONTAINER_STARTING", message: "The sandbox is being started" })
+        status: statusJson({
+          ...sandbox.status,
+          state: "Pending",
+          reason: "CONTAINER_STARTING",
+          message: "The sandbox is being started"
+        })
       },
       202,
       { location: `/v1/sandboxes/${sandbox.id}` }
     )
   })
 
-  const list: Answer = Effect.gen(function*() {
+  const list: Answer = Effect.gen(function* () {
     const params = yield* query
     const inState = stateFilter(params)
     const wanted = [...new URLSearchParams(params.getAll("metadata").join("&"))]
     const all = yield* sandboxes.list
     return yield* paged(
-      all.filter((sandbox) => inState(sandbox.status.state) && wanted.every(([key, value]) => sandbox.metadata[key] === value)),
+      all.filter(
+        (sandbox) => inState(sandbox.status.state) && wanted.every(([key, value]) => sandbox.metadata[key] === value)
+      ),
       sandboxJson
     )
   })
@@ -174,7 +200,7 @@ export const makeRouter = (options: LifecycleOptions) => {
 
   const resume: Answer = Effect.as(Effect.flatMap(param("id"), sandboxes.resume), empty(202))
 
-  const renew: Answer = Effect.gen(function*() {
+  const renew: Answer = Effect.gen(function* () {
     const sandbox = yield* Effect.flatMap(param("id"), sandboxes.get)
     const { expiresAt } = yield* body(Renew, invalidParameter)
     const millis = /^\d{4}-\d\d-\d\d[Tt ]/.test(expiresAt) ? Date.parse(expiresAt) : Number.NaN
@@ -187,18 +213,19 @@ export const makeRouter = (options: LifecycleOptions) => {
     return json({ expiresAt: iso(millis) })
   })
 
-  const patchMetadata: Answer = Effect.gen(function*() {
+  const patchMetadata: Answer = Effect.gen(function* () {
     const sandbox = yield* Effect.flatMap(param("id"), sandboxes.get)
     const patch = yield* body(MetadataPatch, invalidParameter)
     sandbox.metadata = yield* mergeMetadata(sandbox.metadata, patch)
     return json(sandboxJson(sandbox))
   })
 
-  const endpoint: Answer = Effect.gen(function*() {
+  const endpoint: Answer = Effect.gen(function* () {
     const sandbox = yield* Effect.flatMap(param("id"), sandboxes.get)
     const given = yield* param("port")
     const port = Number(given)
-    if (!/^\d{1,5}$/.test(given) || port < 1 || port > 65535) return yield* invalidParameter("port must be between 1 and 65535")
+    if (!/^\d{1,5}$/.test(given) || port < 1 || port > 65535)
+      return yield* invalidParameter("port must be between 1 and 65535")
     const params = yield* query
     if (params.has("expires")) return yield* notImplemented("signed endpoints")
     if (port !== EXECD_PORT && port !== EGRESS_PORT) {
@@ -207,18 +234,23 @@ export const makeRouter = (options: LifecycleOptions) => {
     }
     const proxied = params.get("use_server_proxy")?.toLowerCase() === "true"
     return json({
-      endpoint: proxied ? `${authority}/v1/sandboxes/${sandbox.id}/proxy/${port}` : `${authority}/sandboxes/${sandbox.id}/port/${port}`,
-      headers: port === EXECD_PORT ? { "X-EXECD-ACCESS-TOKEN": sandbox.token } : { "OPENSANDBOX-EGRESS-AUTH": sandbox.egressToken }
+      endpoint: proxied
+        ? `${authority}/v1/sandboxes/${sandbox.id}/proxy/${port}`
+        : `${authority}/sandboxes/${sandbox.id}/port/${port}`,
+      headers:
+        port === EXECD_PORT
+          ? { "X-EXECD-ACCESS-TOKEN": sandbox.token }
+          : { "OPENSANDBOX-EGRESS-AUTH": sandbox.egressToken }
     })
   })
 
-  const createSnapshot: Answer = Effect.gen(function*() {
+  const createSnapshot: Answer = Effect.gen(function* () {
     const { name } = yield* body(CreateSnapshot, invalidParameter)
     const snapshot = yield* sandboxes.snapshot(yield* param("id"), name)
     return json(snapshotJson({ ...snapshot, state: "Creating" }), 202, { location: `/v1/snapshots/${snapshot.id}` })
   })
 
-  const listSnapshots: Answer = Effect.gen(function*() {
+  const listSnapshots: Answer = Effect.gen(function* () {
     const params = yield* query
     const inState = stateFilter(params)
     const sandboxId = params.get("sandboxId")
@@ -229,22 +261,26 @@ export const makeRouter = (options: LifecycleOptions) => {
     )
   })
 
-  const getSnapshot: Answer = Effect.map(Effect.flatMap(param("id"), snapshots.get), (snapshot) => json(snapshotJson(snapshot)))
+  const getSnapshot: Answer = Effect.map(Effect.flatMap(param("id"), snapshots.get), (snapshot) =>
+    json(snapshotJson(snapshot))
+  )
 
   const removeSnapshot: Answer = Effect.as(Effect.flatMap(param("id"), snapshots.remove), empty(204))
 
   /** The sandbox's own services, below the address that `endpoint` told. */
   const service = (prefix: RegExp) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const request = yield* HttpServerRequest.HttpServerRequest
       const match = prefix.exec(request.url)
-      if (match === null) return yield* new ApiError({ status: 404, code: "NOT_FOUND", message: "There is no such address" })
+      if (match === null)
+        return yield* new ApiError({ status: 404, code: "NOT_FOUND", message: "There is no such address" })
       const [address, id = "", port] = match
       const path = request.url.slice(address.length).split("?", 1)[0] || "/"
       if (port === String(EXECD_PORT)) return yield* execd(sandboxes, id, path)
       const sandbox = yield* sandboxes.get(id)
       if (port !== String(EGRESS_PORT)) return yield* sandboxNotFound(`${id}, port ${port}`)
-      if (!sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken)) return yield* unauthorized("OPENSANDBOX-EGRESS-AUTH")
+      if (!sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken))
+        return yield* unauthorized("OPENSANDBOX-EGRESS-AUTH")
       return yield* notImplemented("the egress sidecar")
     })
 
@@ -275,7 +311,17 @@ export const makeRouter = (options: LifecycleOptions) => {
     HttpRouter.all("/v1/pools/*", missing("pools")),
     HttpRouter.all("/v1/sandboxes/:id/proxy/:port/*", service(/^\/v1\/sandboxes\/([^/?]+)\/proxy\/(\d+)/)),
     HttpRouter.all("/sandboxes/:id/port/:port/*", service(/^\/sandboxes\/([^/?]+)\/port\/(\d+)/)),
-    HttpRouter.all("*", Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-      Effect.fail(new ApiError({ status: 404, code: "NOT_FOUND", message: `There is no ${request.method} ${request.url.split("?", 1)[0]}` }))))
+    HttpRouter.all(
+      "*",
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+        Effect.fail(
+          new ApiError({
+            status: 404,
+            code: "NOT_FOUND",
+            message: `There is no ${request.method} ${request.url.split("?", 1)[0]}`
+          })
+        )
+      )
+    )
   )
 }

@@ -1,6 +1,7 @@
 /** @internal */
 import { readFileOr } from "./process.js"
-import { type Root, readSmallFile } from "./rooted.js"
+import type { Root } from "./rooted.js"
+import { readSmallFile } from "./rooted.js"
 
 type Kind = "passwd" | "group"
 

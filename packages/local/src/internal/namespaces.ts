@@ -3,10 +3,11 @@
  *
  * @internal
  */
-import * as Deferred from "effect/Deferred"
-import * as Effect from "effect/Effect"
+
 import * as ChildProcess from "node:child_process"
 import * as Fs from "node:fs"
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
 import type { CreateInstance, Instance, Isolation } from "./isolation.js"
 import { childrenOf, runTool, runToolOk, signal, ToolError, waitUntil } from "./process.js"
 import { closeQuietly, openRoot } from "./rooted.js"
@@ -30,8 +31,26 @@ interface HostMount {
 }
 
 const pseudo = new Set([
-  "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue",
-  "nsfs", "proc", "pstore", "rpc_pipefs", "securityfs", "sysfs", "tracefs"
+  "autofs",
+  "binfmt_misc",
+  "bpf",
+  "cgroup",
+  "cgroup2",
+  "configfs",
+  "debugfs",
+  "devpts",
+  "devtmpfs",
+  "efivarfs",
+  "fusectl",
+  "hugetlbfs",
+  "mqueue",
+  "nsfs",
+  "proc",
+  "pstore",
+  "rpc_pipefs",
+  "securityfs",
+  "sysfs",
+  "tracefs"
 ])
 
 /** Mounts of this machine that the view of `/` alone would show as empty directories. */
@@ -40,7 +59,9 @@ const hostMounts = (hidden: ReadonlyArray<string>): Array<HostMount> => {
   const mounts = new Map<string, HostMount>()
   for (const line of lines) {
     const [before, after] = line.split(" - ")
-    const path = before?.split(" ")[4]?.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
+    const path = before
+      ?.split(" ")[4]
+      ?.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
     const type = after?.split(" ")[0]
     if (path === undefined || type === undefined || path === "/" || pseudo.has(type)) continue
     const within = (directory: string) => path === directory || path.startsWith(`${directory}/`)
@@ -64,16 +85,24 @@ const topLevel = (mounts: ReadonlyArray<string>): Array<TopLevel> =>
       const path = `/${entry.name}`
       if (entry.isSymbolicLink()) return [{ path, link: Fs.readlinkSync(path), mounted: false }]
       if (!entry.isDirectory()) return []
-      return [{ path, link: undefined, mounted: mounts.some((mount) => mount === path || mount.startsWith(`${path}/`)) }]
+      return [
+        { path, link: undefined, mounted: mounts.some((mount) => mount === path || mount.startsWith(`${path}/`)) }
+      ]
     })
 
 const layerName = (path: string): string => `layers/mounts/${encodeURIComponent(path)}`
 
-/** The first process of the sandbox: it ignores SIGCHLD, so that the kernel reaps orphans, and ends when the server's end of its stdin does. */
+/**
+ * The first process of the sandbox: it ignores SIGCHLD, so that the kernel reaps orphans, and ends when the server's end of its stdin does.
+ * (`dash` would not pass that on to `cat`; with it as the only shell, orphans stay zombies until the sandbox ends.)
+ */
 const hold = `trap '' CHLD
 exec /bin/cat >/dev/null 2>&1`
 
-const script = (options: NamespacesOptions, hostname: string): { readonly text: string; readonly directories: ReadonlyArray<string> } => {
+const script = (
+  options: NamespacesOptions,
+  hostname: string
+): { readonly text: string; readonly directories: ReadonlyArray<string> } => {
   const overlay = (lower: string, name: string, target: string) => {
     const common = `lowerdir=${quote(lower.replaceAll("\\", "\\\\").replaceAll(":", "\\:").replaceAll(",", "\\,"))},upperdir=${name}/upper,workdir=work/${name}`
     const flags = options.userNamespace ? ",userxattr" : ""
@@ -83,11 +112,15 @@ const script = (options: NamespacesOptions, hostname: string): { readonly text: 
   const body: Array<string> = ["set -e", "umask 022"]
   if (options.userNamespace) {
     // Mounts inherited by a user namespace are locked together, so `/` cannot be a lower layer there; directories without mounts in them can.
-    const mounts = Fs.readFileSync("/proc/self/mountinfo", "utf8").split("\n").flatMap((line) => line.split(" ")[4] ?? [])
+    const mounts = Fs.readFileSync("/proc/self/mountinfo", "utf8")
+      .split("\n")
+      .flatMap((line) => line.split(" ")[4] ?? [])
     body.push("mount --bind layers/root root")
     for (const entry of topLevel(mounts)) {
       if (entry.link !== undefined) {
-        body.push(`[ -e root${quote(entry.path)} ] || [ -L root${quote(entry.path)} ] || ln -s ${quote(entry.link)} root${quote(entry.path)}`)
+        body.push(
+          `[ -e root${quote(entry.path)} ] || [ -L root${quote(entry.path)} ] || ln -s ${quote(entry.link)} root${quote(entry.path)}`
+        )
         continue
       }
       body.push(`mkdir -p root${quote(entry.path)}`)
@@ -95,7 +128,9 @@ const script = (options: NamespacesOptions, hostname: string): { readonly text: 
         body.push(`mount --rbind ${quote(entry.path)} root${quote(entry.path)} || true`)
       } else {
         directories.push(`${layerName(entry.path)}/upper`, `work/${layerName(entry.path)}`)
-        body.push(`${overlay(entry.path, layerName(entry.path), `root${entry.path}`)} || mount --rbind ${quote(entry.path)} root${quote(entry.path)}`)
+        body.push(
+          `${overlay(entry.path, layerName(entry.path), `root${entry.path}`)} || mount --rbind ${quote(entry.path)} root${quote(entry.path)}`
+        )
       }
     }
     body.push("mkdir -p root/proc root/sys root/dev root/tmp root/root root/workspace")
@@ -106,7 +141,9 @@ const script = (options: NamespacesOptions, hostname: string): { readonly text: 
       const target = quote(`root${mount.path}`)
       if (Fs.statSync(mount.path, { throwIfNoEntry: false })?.isDirectory() === true) {
         directories.push(`${layerName(mount.path)}/upper`, `work/${layerName(mount.path)}`)
-        body.push(`${overlay(mount.path, layerName(mount.path), `root${mount.path}`)} 2>/dev/null || mount -o bind,ro ${quote(mount.path)} ${target} 2>/dev/null || true`)
+        body.push(
+          `${overlay(mount.path, layerName(mount.path), `root${mount.path}`)} 2>/dev/null || mount -o bind,ro ${quote(mount.path)} ${target} 2>/dev/null || true`
+        )
       } else {
         body.push(`mount -o bind,ro ${quote(mount.path)} ${target} 2>/dev/null || true`)
       }
@@ -121,7 +158,9 @@ const script = (options: NamespacesOptions, hostname: string): { readonly text: 
     "mount --bind layers/tmp root/tmp",
     "mount -t proc proc root/proc",
     // The sandbox's own directory is below one of these: from here on only relative names reach it.
-    ...options.hidden.map((path) => `[ ! -d ${quote(`root${path}`)} ] || mount -t tmpfs -o size=4k,mode=000 tmpfs ${quote(`root${path}`)}`),
+    ...options.hidden.map(
+      (path) => `[ ! -d ${quote(`root${path}`)} ] || mount -t tmpfs -o size=4k,mode=000 tmpfs ${quote(`root${path}`)}`
+    ),
     "cd root",
     "mkdir -p workspace mnt",
     "pivot_root . mnt",
@@ -143,11 +182,14 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
   const enter = (pid: number) => [
     `--target=${pid}`,
     ...(options.userNamespace ? ["--user", "--preserve-credentials"] : []),
-    "--mount", "--pid", "--uts", "--ipc"
+    "--mount",
+    "--pid",
+    "--uts",
+    "--ipc"
   ]
 
   const create = ({ directory, id, layers }: CreateInstance): Effect.Effect<Instance, ToolError> =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const plan = script(options, `sandbox-${id.slice(0, 8)}`)
       yield* Effect.try({
         try: () => {
@@ -197,13 +239,17 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
             ...(request.uid === undefined || options.userNamespace
               ? []
               : [`--setgid=${request.gid ?? request.uid}`, `--setuid=${request.uid}`]),
-            "--", setsid, ...request.argv
+            "--",
+            setsid,
+            ...request.argv
           ],
           cwd: undefined,
           uid: undefined,
           gid: undefined
         }),
         groupOf: (outer) => childrenOf(outer)[0],
+        // What outlives a command becomes a child of the first process.
+        hasProcesses: () => childrenOf(pid).length > 0,
         freeze: inside("kill -STOP -1 2>/dev/null; true"),
         thaw: inside("kill -CONT -1 2>/dev/null; true"),
         destroy,
@@ -216,10 +262,22 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
       const fail = (message: string) => resume(Effect.fail(new ToolError({ tool: "unshare", message })))
       let child: ChildProcess.ChildProcess
       try {
-        child = ChildProcess.spawn(unshare, [
-          ...(options.userNamespace ? ["--user", "--map-root-user"] : []),
-          "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "/bin/sh", "-c", text
-        ], { cwd: directory, stdio: ["pipe", "pipe", "pipe"], detached: true })
+        child = ChildProcess.spawn(
+          unshare,
+          [
+            ...(options.userNamespace ? ["--user", "--map-root-user"] : []),
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--uts",
+            "--ipc",
+            options.shell,
+            "-c",
+            text
+          ],
+          { cwd: directory, stdio: ["pipe", "pipe", "pipe"], detached: true }
+        )
       } catch (cause) {
         return fail(String(cause))
       }
@@ -268,7 +326,7 @@ export const tryNamespaces = (isolation: Isolation, directory: string): Effect.E
       return isolation.create({ id: "probe", directory, layers })
     }),
     (instance) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const launch = instance.launch({
           argv: [instance.shell, "-c", "echo ok >/workspace/probe && [ $$ -lt 100 ] && rm /workspace/probe"],
           cwd: instance.root.fd,
@@ -277,10 +335,11 @@ export const tryNamespaces = (isolation: Isolation, directory: string): Effect.E
         })
         const result = yield* runTool(launch.file, launch.args)
         if (result.code !== 0) {
-          return yield* Effect.fail(new ToolError({ tool: "nsenter", message: result.stderr.trim() || `exit status ${result.code}` }))
+          return yield* Effect.fail(
+            new ToolError({ tool: "nsenter", message: result.stderr.trim() || `exit status ${result.code}` })
+          )
         }
       }),
     (instance) => instance.destroy
   ).pipe(Effect.ensuring(Effect.ignore(isolation.removeTree(directory))))
 }
-

@@ -3,7 +3,8 @@ import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import { LineEvents } from "./lines.js"
-import { EndMark, type Pipe, type PipeReader, readPipe } from "./pipes.js"
+import type { Pipe, PipeReader } from "./pipes.js"
+import { EndMark, readPipe } from "./pipes.js"
 
 /** As many bytes of events may wait for a slow client before the pipes are left alone, and the command has to wait. */
 const HIGH_WATER = 512 * 1024
@@ -29,7 +30,11 @@ export class CommandOutput {
   private waiting: (() => void) | undefined
   private readonly sources: Array<Source>
 
-  constructor(pipes: { readonly stdout: Pipe; readonly stderr: Pipe }, private readonly now: () => number, private readonly onEnd: () => void) {
+  constructor(
+    pipes: { readonly stdout: Pipe; readonly stderr: Pipe },
+    private readonly now: () => number,
+    private readonly onEnd: () => void
+  ) {
     this.sources = [this.source("stdout", pipes.stdout), this.source("stderr", pipes.stderr)]
   }
 
@@ -97,9 +102,13 @@ export class CommandOutput {
       mark,
       lines,
       ended: false,
-      reader: readPipe(pipe.reader, (bytes) => this.data(source, bytes), () => {
-        this.end(source)
-      })
+      reader: readPipe(
+        pipe.reader,
+        (bytes) => this.data(source, bytes),
+        () => {
+          this.end(source)
+        }
+      )
     }
     return source
   }
@@ -133,7 +142,9 @@ export class CommandOutput {
     const bytes = Buffer.from(text)
     this.queue.push(bytes)
     this.queued += bytes.length
-    if (this.queued > HIGH_WATER && !this.finished) { for (const source of this.sources) source.reader.pause() }
+    if (this.queued > HIGH_WATER && !this.finished) {
+      for (const source of this.sources) source.reader.pause()
+    }
     this.waiting?.()
   }
 

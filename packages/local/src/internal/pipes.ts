@@ -4,12 +4,14 @@
  *
  * @internal
  */
-import * as Effect from "effect/Effect"
-import type * as Scope from "effect/Scope"
+
 import { randomBytes } from "node:crypto"
 import * as Fs from "node:fs"
 import * as Net from "node:net"
-import { runToolOk, type ToolError } from "./process.js"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
+import type { ToolError } from "./process.js"
+import { runToolOk } from "./process.js"
 import { closeQuietly } from "./rooted.js"
 
 const { O_NONBLOCK, O_RDONLY, O_WRONLY } = Fs.constants
@@ -28,7 +30,7 @@ export interface PipePool {
 }
 
 export const makePipePool = (directory: string): Effect.Effect<PipePool, ToolError, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const ready: Array<string> = []
     let made = 0
     const refill = Effect.suspend(() => {
@@ -104,7 +106,10 @@ const readWithBun = (fd: number, onData: (bytes: Uint8Array) => void, onEnd: () 
     close: () => {
       if (closed) return
       closed = true
-      reader.cancel().then(() => closeQuietly(fd), () => closeQuietly(fd))
+      reader.cancel().then(
+        () => closeQuietly(fd),
+        () => closeQuietly(fd)
+      )
     }
   }
 }
@@ -155,7 +160,10 @@ export class EndMark {
   filter(bytes: Uint8Array): { readonly bytes: Uint8Array; readonly ended: boolean } {
     if (this.state === "waiting") return { bytes, ended: false }
     if (this.state === "writing") this.write()
-    const all = this.carry.length === 0 ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length) : Buffer.concat([this.carry, bytes])
+    const all =
+      this.carry.length === 0
+        ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+        : Buffer.concat([this.carry, bytes])
     const found = all.indexOf(this.mark)
     if (found >= 0) {
       this.state = "seen"

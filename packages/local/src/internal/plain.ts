@@ -4,8 +4,9 @@
  *
  * @internal
  */
-import * as Effect from "effect/Effect"
+
 import * as Fs from "node:fs"
+import * as Effect from "effect/Effect"
 import type { CreateInstance, Instance, Isolation } from "./isolation.js"
 import { allPids, runToolOk, signal, ToolError } from "./process.js"
 import { closeQuietly, openRoot } from "./rooted.js"
@@ -56,41 +57,44 @@ export const makePlain = (options: PlainOptions, description: string): Isolation
         return Fs.realpathSync(root)
       },
       catch: (cause) => new ToolError({ tool: "mkdir", message: String(cause) })
-    }).pipe(Effect.map((root): Instance => {
-      const fd = openRoot(root)
-      const marker = `${options.owner}/${id}`
-      let closed = false
-      const send = (name: NodeJS.Signals) =>
-        Effect.sync(() => {
-          for (const pid of members(marker, root)) signal(pid, name)
-        })
-      return {
-        root: { fd, cwd: "/workspace", alias: root },
-        env: { ...options.env, HOME: `${root}/root`, TMPDIR: `${root}/tmp`, [MARKER]: `${marker}/` },
-        shell: options.bash,
-        refuseUser: (uid) => {
-          const own = process.getuid?.()
-          return own === 0 || own === uid ? undefined : "another uid needs a server that runs as root"
-        },
-        launch: (request) => ({
-          file: request.argv[0] ?? options.bash,
-          args: request.argv.slice(1),
-          cwd: `/proc/${process.pid}/fd/${request.cwd}`,
-          uid: request.uid,
-          gid: request.uid === undefined ? undefined : request.gid ?? request.uid
-        }),
-        groupOf: (pid) => pid,
-        freeze: send("SIGSTOP"),
-        thaw: send("SIGCONT"),
-        destroy: Effect.suspend(() => {
-          if (closed) return Effect.void
-          closed = true
-          closeQuietly(fd)
-          return killMembers(marker, root)
-        }),
-        died: Effect.never
-      }
-    }))
+    }).pipe(
+      Effect.map((root): Instance => {
+        const fd = openRoot(root)
+        const marker = `${options.owner}/${id}`
+        let closed = false
+        const send = (name: NodeJS.Signals) =>
+          Effect.sync(() => {
+            for (const pid of members(marker, root)) signal(pid, name)
+          })
+        return {
+          root: { fd, cwd: "/workspace", alias: root },
+          env: { ...options.env, HOME: `${root}/root`, TMPDIR: `${root}/tmp`, [MARKER]: `${marker}/` },
+          shell: options.bash,
+          refuseUser: (uid) => {
+            const own = process.getuid?.()
+            return own === 0 || own === uid ? undefined : "another uid needs a server that runs as root"
+          },
+          launch: (request) => ({
+            file: request.argv[0] ?? options.bash,
+            args: request.argv.slice(1),
+            cwd: `/proc/${process.pid}/fd/${request.cwd}`,
+            uid: request.uid,
+            gid: request.uid === undefined ? undefined : (request.gid ?? request.uid)
+          }),
+          groupOf: (pid) => pid,
+          hasProcesses: () => members(marker, root).length > 0,
+          freeze: send("SIGSTOP"),
+          thaw: send("SIGCONT"),
+          destroy: Effect.suspend(() => {
+            if (closed) return Effect.void
+            closed = true
+            closeQuietly(fd)
+            return killMembers(marker, root)
+          }),
+          died: Effect.never
+        }
+      })
+    )
   return {
     mode: "plain",
     description,

@@ -1,8 +1,9 @@
 /** @internal */
-import * as Data from "effect/Data"
-import * as Effect from "effect/Effect"
+
 import * as ChildProcess from "node:child_process"
 import * as Fs from "node:fs"
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
 import { errno } from "./apiError.js"
 
 export class ToolError extends Data.TaggedError("ToolError")<{
@@ -48,7 +49,8 @@ export const runToolOk = (file: string, args: ReadonlyArray<string>, options?: {
   Effect.flatMap(runTool(file, args, options), (result) =>
     result.code === 0
       ? Effect.succeed(result.stdout)
-      : Effect.fail(new ToolError({ tool: file, message: result.stderr.trim() || `exit status ${result.code}` })))
+      : Effect.fail(new ToolError({ tool: file, message: result.stderr.trim() || `exit status ${result.code}` }))
+  )
 
 /** Sends a signal; `false` where there is nobody (or nobody of ours) to receive it. */
 export const signal = (pid: number, name: NodeJS.Signals | 0): boolean => {
@@ -69,11 +71,15 @@ export const readFileOr = (path: string, otherwise: string): string => {
 }
 
 /** Fields of `/proc/PID/stat` after the command name, which may itself hold spaces and parentheses. */
-export const procStat = (pid: number): { readonly state: string; readonly ppid: number; readonly startTime: string } | undefined => {
+export const procStat = (
+  pid: number
+):
+  | { readonly state: string; readonly ppid: number; readonly group: number; readonly startTime: string }
+  | undefined => {
   const text = readFileOr(`/proc/${pid}/stat`, "")
   if (text === "") return undefined
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ")
-  return { state: fields[0] ?? "", ppid: Number(fields[1]), startTime: fields[19] ?? "" }
+  return { state: fields[0] ?? "", ppid: Number(fields[1]), group: Number(fields[2]), startTime: fields[19] ?? "" }
 }
 
 export const allPids = (): Array<number> => {
@@ -95,6 +101,14 @@ export const childrenOf = (pid: number): Array<number> => {
   }
 }
 
+/** Whether anything of a process group still runs: the dead whom nobody has reaped do not. */
+export const groupAlive = (group: number): boolean =>
+  signal(-group, 0) &&
+  allPids().some((pid) => {
+    const stat = procStat(pid)
+    return stat !== undefined && stat.group === group && stat.state !== "Z"
+  })
+
 /** Waits, by polling, until `done` holds; `false` when it did not in time. */
 export const waitUntil = (done: () => boolean, millis: number): Effect.Effect<boolean> => {
   const loop = (left: number): Effect.Effect<boolean> =>
@@ -102,8 +116,8 @@ export const waitUntil = (done: () => boolean, millis: number): Effect.Effect<bo
       done()
         ? Effect.succeed(true)
         : left <= 0
-        ? Effect.succeed(false)
-        : Effect.zipRight(Effect.sleep(5), loop(left - 5))
+          ? Effect.succeed(false)
+          : Effect.zipRight(Effect.sleep(5), loop(left - 5))
     )
   return loop(millis)
 }

@@ -68,7 +68,9 @@ export const closeQuietly = (fd: number): void => {
 const absolute = (root: Root, path: string): string => {
   if (!path.startsWith("/")) return path
   const alias = root.alias
-  return alias !== undefined && (path === alias || path.startsWith(`${alias}/`)) ? path.slice(alias.length) || "/" : path
+  return alias !== undefined && (path === alias || path.startsWith(`${alias}/`))
+    ? path.slice(alias.length) || "/"
+    : path
 }
 
 const split = (path: string): Array<string> => path.split("/").filter((part) => part !== "" && part !== ".")
@@ -97,7 +99,8 @@ export const locate = <A>(root: Root, path: string, options: ResolveOptions, use
       } catch (cause) {
         const missing = cause instanceof Error && "code" in cause && cause.code === "ENOENT"
         if (!missing) throw cause
-        if (last) return use({ dir: top(), name, at: at(top(), name), fd: undefined, stat: undefined, path: inside(name) })
+        if (last)
+          return use({ dir: top(), name, at: at(top(), name), fd: undefined, stat: undefined, path: inside(name) })
         if (options.makeParents !== true) throw cause
         try {
           Fs.mkdirSync(at(top(), name), 0o755)
@@ -150,13 +153,15 @@ export const locateExisting = <A>(
 /** Opens a directory for use as somebody's working directory. The caller closes it. */
 export const openDirectory = (root: Root, path: string): number =>
   locateExisting(root, path, { follow: true }, ({ fd, stat }) =>
-    stat.isDirectory() ? Fs.openSync(ofFd(fd), O_PATH | O_DIRECTORY) : fail("ENOTDIR"))
+    stat.isDirectory() ? Fs.openSync(ofFd(fd), O_PATH | O_DIRECTORY) : fail("ENOTDIR")
+  )
 
 /** A regular file's contents, for small files of the sandbox that the server itself wants to read. */
 export const readSmallFile = (root: Root, path: string): string | undefined => {
   try {
     return locateExisting(root, path, { follow: true }, ({ fd, stat }) =>
-      stat.isFile() && stat.size < 1024 * 1024 ? Fs.readFileSync(ofFd(fd), "utf8") : undefined)
+      stat.isFile() && stat.size < 1024 * 1024 ? Fs.readFileSync(ofFd(fd), "utf8") : undefined
+    )
   } catch {
     return undefined
   }

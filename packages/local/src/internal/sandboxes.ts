@@ -1,11 +1,14 @@
 /** @internal */
+
+import * as Fs from "node:fs"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Scope from "effect/Scope"
-import { randomBytes, randomUUID } from "node:crypto"
-import * as Fs from "node:fs"
-import { type ApiError, conflict, runtimeError, sandboxNotFound } from "./apiError.js"
-import { type Commands, makeCommands } from "./commands.js"
+import type { ApiError } from "./apiError.js"
+import { conflict, runtimeError, sandboxNotFound } from "./apiError.js"
+import type { Commands } from "./commands.js"
+import { makeCommands } from "./commands.js"
+import { secret, uuid } from "./ids.js"
 import type { Instance, Isolation } from "./isolation.js"
 import type { PipePool } from "./pipes.js"
 import type { ToolError } from "./process.js"
@@ -41,8 +44,10 @@ export interface Sandbox {
   readonly scope: Scope.CloseableScope
   /** One at a time: pause, resume, snapshot, delete. */
   readonly lock: Effect.Semaphore
-  /** Held while the files must stand still. */
-  readonly quiet: Effect.Semaphore
+  /** Closed while the files must stand still. */
+  readonly open: Effect.Latch
+  /** Taken by whatever works on the files. */
+  readonly slots: Effect.Semaphore
   metadata: { readonly [key: string]: string }
   expiresAt: number | undefined
   status: Status
@@ -74,12 +79,10 @@ export interface SandboxesOptions {
   readonly snapshots: Snapshots
 }
 
-export const newToken = () => randomBytes(24).toString("hex")
-
 export const fromTool = (what: string) => (error: ToolError) => runtimeError(`${what}: ${error.tool}: ${error.message}`)
 
 export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxes, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { isolation, pipes, snapshots } = options
     const clock = yield* Effect.clock
     const sandboxes = new Map<string, Sandbox>()
@@ -102,7 +105,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       Effect.suspend(() => {
         if (!sandboxes.has(sandbox.id)) return Effect.void
         sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
-        return Effect.gen(function*() {
+        return Effect.gen(function* () {
           yield* sandbox.instance.destroy
           yield* sandbox.commands.close
           yield* Scope.close(sandbox.scope, Exit.void)
@@ -112,19 +115,30 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       })
 
     const removeDirectory = (directory: string) =>
-      isolation.removeTree(directory).pipe(
-        Effect.catchAll((error) => Effect.logWarning(`sandglass-local: cannot remove ${directory}: ${error.message}`)))
+      isolation
+        .removeTree(directory)
+        .pipe(
+          Effect.catchAll((error) => Effect.logWarning(`sandglass-local: cannot remove ${directory}: ${error.message}`))
+        )
 
     const locked = <A>(id: string, use: (sandbox: Sandbox) => Effect.Effect<A, ApiError>) =>
       Effect.flatMap(get(id), (sandbox) =>
-        sandbox.lock.withPermits(1)(Effect.suspend(() => (sandboxes.has(id) ? use(sandbox) : Effect.fail(sandboxNotFound(id))))))
+        sandbox.lock.withPermits(1)(
+          Effect.suspend(() => (sandboxes.has(id) ? use(sandbox) : Effect.fail(sandboxNotFound(id))))
+        )
+      )
 
     const remove = (id: string) => locked(id, destroy)
 
     const inState = (sandbox: Sandbox, wanted: string, action: string) =>
       sandbox.status.state === wanted
         ? Effect.void
-        : Effect.fail(conflict("LOCAL::INVALID_SANDBOX_STATE", `Cannot ${action} sandbox ${sandbox.id}: it is ${sandbox.status.state}, not ${wanted}`))
+        : Effect.fail(
+            conflict(
+              "LOCAL::INVALID_SANDBOX_STATE",
+              `Cannot ${action} sandbox ${sandbox.id}: it is ${sandbox.status.state}, not ${wanted}`
+            )
+          )
 
     /** Deletes the sandbox when its time has come, however often that was put off meanwhile. */
     const expire = (sandbox: Sandbox): Effect.Effect<void> =>
@@ -137,19 +151,22 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       })
 
     const create = (spec: SandboxSpec) =>
-      Effect.gen(function*() {
-        const id = randomUUID()
+      Effect.gen(function* () {
+        const id = uuid()
         const directory = `${options.directory}/${id}`
         const layers = `${directory}/layers`
         const createdAt = clock.unsafeCurrentTimeMillis()
         const scope = yield* Scope.make()
         const undo = Effect.zipRight(Scope.close(scope, Exit.void), removeDirectory(directory))
-        const sandbox = yield* Effect.gen(function*() {
+        const sandbox = yield* Effect.gen(function* () {
           for (const path of [layers, `${directory}/logs`, `${directory}/work`]) Fs.mkdirSync(path, { recursive: true })
           if (spec.snapshotId !== undefined) yield* snapshots.restore(spec.snapshotId, layers)
-          const instance = yield* isolation.create({ id, directory, layers }).pipe(
-            Effect.mapError(fromTool("The sandbox could not be started")))
-          const commands = yield* makeCommands({ instance, pipes, logs: `${directory}/logs`, env: spec.env }).pipe(Scope.extend(scope))
+          const instance = yield* isolation
+            .create({ id, directory, layers })
+            .pipe(Effect.mapError(fromTool("The sandbox could not be started")))
+          const commands = yield* makeCommands({ instance, pipes, logs: `${directory}/logs`, env: spec.env }).pipe(
+            Scope.extend(scope)
+          )
           const sandbox: Sandbox = {
             id,
             spec,
@@ -159,12 +176,13 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             directory,
             scope,
             lock: yield* Effect.makeSemaphore(1),
-            quiet: yield* Effect.makeSemaphore(SLOTS),
+            open: yield* Effect.makeLatch(true),
+            slots: yield* Effect.makeSemaphore(SLOTS),
             metadata: spec.metadata,
             expiresAt: spec.timeoutSeconds === undefined ? undefined : createdAt + spec.timeoutSeconds * 1000,
             status: status("Running", "CONTAINER_RUNNING", "The sandbox is running"),
-            token: newToken(),
-            egressToken: newToken()
+            token: secret(),
+            egressToken: secret()
           }
           return sandbox
         }).pipe(Effect.tapErrorCause(() => undo))
@@ -172,8 +190,11 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         if (sandbox.expiresAt !== undefined) yield* Effect.forkIn(Effect.interruptible(expire(sandbox)), scope)
         yield* Effect.forkIn(Effect.interruptible(watch(sandbox)), scope)
         if (!idle(spec.entrypoint)) {
-          yield* sandbox.commands.startEntrypoint(spec.entrypoint).pipe(
-            Effect.catchAll((error) => Effect.logWarning(`sandglass-local: entrypoint of ${id}: ${error.message}`)))
+          yield* sandbox.commands
+            .startEntrypoint(spec.entrypoint)
+            .pipe(
+              Effect.catchAll((error) => Effect.logWarning(`sandglass-local: entrypoint of ${id}: ${error.message}`))
+            )
         }
         return sandbox
       }).pipe(Effect.uninterruptible)
@@ -190,11 +211,14 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         inState(sandbox, "Running", "pause").pipe(
           Effect.zipRight(sandbox.instance.freeze),
           Effect.catchTag("ToolError", (error) => Effect.fail(fromTool("pause")(error))),
-          Effect.tap(() => Effect.sync(() => {
-            sandbox.status = status("Paused", "USER_PAUSE", "The sandbox is paused")
-          })),
+          Effect.tap(() =>
+            Effect.sync(() => {
+              sandbox.status = status("Paused", "USER_PAUSE", "The sandbox is paused")
+            })
+          ),
           Effect.uninterruptible
-        ))
+        )
+      )
 
     const resume = (id: string) =>
       locked(id, (sandbox) =>
@@ -202,49 +226,72 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           Effect.zipRight(sandbox.instance.thaw),
           Effect.zipRight(sandbox.commands.nudge),
           Effect.catchTag("ToolError", (error) => Effect.fail(fromTool("resume")(error))),
-          Effect.tap(() => Effect.sync(() => {
-            sandbox.token = newToken()
-            sandbox.status = status("Running", "CONTAINER_RUNNING", "The sandbox is running")
-          })),
+          Effect.tap(() =>
+            Effect.sync(() => {
+              sandbox.token = secret()
+              sandbox.status = status("Running", "CONTAINER_RUNNING", "The sandbox is running")
+            })
+          ),
           Effect.uninterruptible
-        ))
+        )
+      )
 
     const renew = (id: string, expiresAt: number) =>
       Effect.flatMap(get(id), (sandbox) => {
         const timed = sandbox.expiresAt !== undefined
         sandbox.expiresAt = expiresAt
-        return timed
-          ? Effect.succeed(sandbox)
-          : Effect.as(Effect.forkIn(expire(sandbox), sandbox.scope), sandbox)
+        return timed ? Effect.succeed(sandbox) : Effect.as(Effect.forkIn(expire(sandbox), sandbox.scope), sandbox)
       })
 
-    /** Everything that works on the sandbox's files has stopped, and so have its processes. */
-    const still = (sandbox: Sandbox) => <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | ToolError> =>
-      sandbox.quiet.withPermits(SLOTS)(
-        Effect.acquireUseRelease(
-          sandbox.instance.freeze,
-          () => effect,
-          () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.commands.nudge)
-        ))
+    /** With the sandbox's processes stopped, where it has any, and nothing of ours at work on its files. */
+    const still =
+      (sandbox: Sandbox) =>
+      <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | ToolError> =>
+        sandbox.slots.withPermits(SLOTS)(
+          Effect.suspend(() =>
+            sandbox.commands.busy() || sandbox.instance.hasProcesses()
+              ? Effect.acquireUseRelease(
+                  sandbox.instance.freeze,
+                  () => effect,
+                  () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.commands.nudge)
+                )
+              : effect
+          )
+        )
 
     const snapshot: Sandboxes["snapshot"] = (id, name) =>
-      locked(id, (sandbox) =>
-        Effect.zipRight(
-          inState(sandbox, "Running", "snapshot"),
-          snapshots.create({
-            sandboxId: id,
-            name,
-            entrypoint: sandbox.spec.entrypoint,
-            copy: (target) => sandbox.lock.withPermits(1)(
-              Effect.suspend(() =>
-                sandboxes.has(id) ? still(sandbox)(isolation.copyTree(`${sandbox.directory}/layers`, target)) : Effect.void))
-          })
-        ))
+      Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function* () {
+          const sandbox = yield* get(id)
+          yield* restore(sandbox.lock.take(1))
+          const done = Effect.zipRight(sandbox.open.open, sandbox.lock.release(1))
+          return yield* Effect.suspend(() =>
+            sandboxes.has(id) ? inState(sandbox, "Running", "snapshot") : Effect.fail(sandboxNotFound(id))
+          ).pipe(
+            // From here on, before the request is answered, so that nothing started after the answer is in the snapshot.
+            Effect.zipRight(sandbox.open.close),
+            Effect.tapError(() => sandbox.lock.release(1)),
+            Effect.zipRight(
+              snapshots.create({
+                sandboxId: id,
+                name,
+                entrypoint: sandbox.spec.entrypoint,
+                copy: (target) => still(sandbox)(isolation.copyTree(`${sandbox.directory}/layers`, target)),
+                done
+              })
+            )
+          )
+        })
+      )
 
     // Stopped and continued from inside is not seen from outside otherwise.
-    yield* Effect.suspend(() => Effect.forEach(sandboxes.values(), (sandbox) =>
-      sandbox.status.state === "Running" ? sandbox.commands.nudge : Effect.void, { discard: true })).pipe(
-        Effect.delay("1 second"), Effect.forever, Effect.forkScoped)
+    yield* Effect.suspend(() =>
+      Effect.forEach(
+        sandboxes.values(),
+        (sandbox) => (sandbox.status.state === "Running" ? sandbox.commands.nudge : Effect.void),
+        { discard: true }
+      )
+    ).pipe(Effect.delay("1 second"), Effect.forever, Effect.forkScoped)
 
     yield* Effect.addFinalizer(() =>
       Effect.suspend(() =>
@@ -252,7 +299,9 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           Effect.interruptible,
           Effect.timeout("20 seconds"),
           Effect.ignoreLogged
-        )))
+        )
+      )
+    )
 
     return {
       create,
@@ -263,7 +312,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       resume,
       renew,
       snapshot,
-      working: (sandbox, effect) => sandbox.quiet.withPermits(1)(effect)
+      working: (sandbox, effect) => sandbox.open.whenOpen(sandbox.slots.withPermits(1)(effect))
     }
   })
 

@@ -1,21 +1,26 @@
 /** @internal */
+
+import * as Fs from "node:fs"
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
-import { randomUUID } from "node:crypto"
-import * as Fs from "node:fs"
-import { type ApiError, conflict, runtimeError, snapshotNotFound } from "./apiError.js"
+import type { ApiError } from "./apiError.js"
+import { conflict, runtimeError, snapshotNotFound } from "./apiError.js"
+import { uuid } from "./ids.js"
 import type { Isolation } from "./isolation.js"
-import { readFileOr, type ToolError } from "./process.js"
+import type { ToolError } from "./process.js"
+import { readFileOr } from "./process.js"
 
-const Record = Schema.parseJson(Schema.Struct({
-  id: Schema.String,
-  sandboxId: Schema.String,
-  name: Schema.optional(Schema.String),
-  createdAt: Schema.Number,
-  mode: Schema.String,
-  entrypoint: Schema.Array(Schema.String)
-}))
+const Record = Schema.parseJson(
+  Schema.Struct({
+    id: Schema.String,
+    sandboxId: Schema.String,
+    name: Schema.optional(Schema.String),
+    createdAt: Schema.Number,
+    mode: Schema.String,
+    entrypoint: Schema.Array(Schema.String)
+  })
+)
 type Record = Schema.Schema.Type<typeof Record>
 
 export interface Snapshot extends Record {
@@ -30,6 +35,8 @@ export interface CreateSnapshot {
   readonly entrypoint: ReadonlyArray<string>
   /** Copies the sandbox's layers; what it copies stands still meanwhile. */
   readonly copy: (target: string) => Effect.Effect<void, ToolError>
+  /** Run when that is over, however it ended. */
+  readonly done: Effect.Effect<unknown>
 }
 
 export interface Snapshots {
@@ -43,18 +50,27 @@ export interface Snapshots {
 
 /** Snapshots found in `directory`, whose record is written last and only when they are complete, are there again after a restart. */
 export const makeSnapshots = (directory: string, isolation: Isolation): Effect.Effect<Snapshots, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const clock = yield* Effect.clock
     const scope = yield* Effect.scope
     const snapshots = new Map<string, Snapshot>()
 
-    yield* Effect.forEach(Fs.readdirSync(directory), (id) =>
-      Schema.decodeUnknown(Record)(readFileOr(`${directory}/${id}/snapshot.json`, "")).pipe(
-        Effect.map((record) => {
-          snapshots.set(record.id, { ...record, state: "Ready", message: "The snapshot is ready", lastTransitionAt: record.createdAt })
-        }),
-        Effect.orElse(() => Effect.ignore(isolation.removeTree(`${directory}/${id}`)))
-      ), { discard: true })
+    yield* Effect.forEach(
+      Fs.readdirSync(directory),
+      (id) =>
+        Schema.decodeUnknown(Record)(readFileOr(`${directory}/${id}/snapshot.json`, "")).pipe(
+          Effect.map((record) =>
+            snapshots.set(record.id, {
+              ...record,
+              state: "Ready",
+              message: "The snapshot is ready",
+              lastTransitionAt: record.createdAt
+            })
+          ),
+          Effect.orElse(() => Effect.ignore(isolation.removeTree(`${directory}/${id}`)))
+        ),
+      { discard: true }
+    )
 
     const get = (id: string) =>
       Effect.suspend(() => {
@@ -70,17 +86,22 @@ export const makeSnapshots = (directory: string, isolation: Isolation): Effect.E
       })
 
     const create = (options: CreateSnapshot) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const createdAt = clock.unsafeCurrentTimeMillis()
         const record: Record = {
-          id: `snap-${randomUUID()}`,
+          id: `snap-${uuid()}`,
           sandboxId: options.sandboxId,
           ...(options.name === undefined ? {} : { name: options.name }),
           createdAt,
           mode: isolation.mode,
           entrypoint: options.entrypoint
         }
-        const snapshot: Snapshot = { ...record, state: "Creating", message: "The snapshot is being taken", lastTransitionAt: createdAt }
+        const snapshot: Snapshot = {
+          ...record,
+          state: "Creating",
+          message: "The snapshot is being taken",
+          lastTransitionAt: createdAt
+        }
         const path = `${directory}/${record.id}`
         snapshots.set(record.id, snapshot)
         const encoded = yield* Effect.orDie(Schema.encode(Record)(record))
@@ -94,14 +115,17 @@ export const makeSnapshots = (directory: string, isolation: Isolation): Effect.E
             Effect.zipRight(
               Effect.logWarning("sandglass-local: snapshot failed", cause),
               finish(snapshot, "Failed", "The snapshot could not be taken")
-            )),
+            )
+          ),
+          Effect.interruptible,
+          Effect.ensuring(options.done),
           Effect.forkIn(scope)
         )
         return snapshot
-      })
+      }).pipe(Effect.uninterruptible)
 
     const remove = (id: string) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const snapshot = yield* get(id)
         if (snapshot.state === "Creating") {
           return yield* conflict("LOCAL::SNAPSHOT_NOT_READY", `Snapshot ${id} is still being created`)
@@ -111,13 +135,19 @@ export const makeSnapshots = (directory: string, isolation: Isolation): Effect.E
       })
 
     const restore = (id: string, layers: string) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const snapshot = yield* get(id)
-        if (snapshot.state !== "Ready") return yield* conflict("LOCAL::SNAPSHOT_NOT_READY", `Snapshot ${id} is ${snapshot.state}`)
+        if (snapshot.state !== "Ready")
+          return yield* conflict("LOCAL::SNAPSHOT_NOT_READY", `Snapshot ${id} is ${snapshot.state}`)
         if (snapshot.mode !== isolation.mode) {
-          return yield* conflict("LOCAL::SNAPSHOT_INCOMPATIBLE", `Snapshot ${id} was taken in ${snapshot.mode} mode, this server runs in ${isolation.mode} mode`)
+          return yield* conflict(
+            "LOCAL::SNAPSHOT_INCOMPATIBLE",
+            `Snapshot ${id} was taken in ${snapshot.mode} mode, this server runs in ${isolation.mode} mode`
+          )
         }
-        yield* Effect.mapError(isolation.copyTree(`${directory}/${id}/layers`, layers), (error) => runtimeError(`restore: ${error.message}`))
+        yield* Effect.mapError(isolation.copyTree(`${directory}/${id}/layers`, layers), (error) =>
+          runtimeError(`restore: ${error.message}`)
+        )
       })
 
     return { create, get, list: Effect.sync(() => [...snapshots.values()]), remove, restore }

@@ -6,10 +6,11 @@
  *
  * @internal
  */
-import * as Effect from "effect/Effect"
+
 import { randomBytes } from "node:crypto"
 import * as Fs from "node:fs"
 import * as Os from "node:os"
+import * as Effect from "effect/Effect"
 import { killMembers } from "./plain.js"
 import { procStat, readFileOr, runToolOk } from "./process.js"
 
@@ -70,7 +71,8 @@ export const sweep = (parent: string): Effect.Effect<ReadonlyArray<string>> =>
     return Effect.filter(runsIn(parent), ({ name, owner, path }) => {
       // A link, or another user's directory, is not ours to remove.
       const stat = Fs.lstatSync(path, { throwIfNoEntry: false })
-      if (stat === undefined || !stat.isDirectory() || (own !== 0 && stat.uid !== own) || !dead(owner, me)) return Effect.succeed(false)
+      if (stat === undefined || !stat.isDirectory() || (own !== 0 && stat.uid !== own) || !dead(owner, me))
+        return Effect.succeed(false)
       return killMembers(name, path).pipe(
         Effect.zipRight(removeStale(path)),
         Effect.match({ onSuccess: () => true, onFailure: () => false })

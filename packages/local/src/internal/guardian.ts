@@ -1,0 +1,47 @@
+/** Without a pid namespace nothing dies with the server by itself. @internal */
+
+import * as ChildProcess from "node:child_process"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
+import { MARKER } from "./plain.js"
+import { ToolError } from "./process.js"
+
+/**
+ * A shell that waits for the end of its input, which the server holds: it comes however the server dies, and then every process with the owner's
+ * marker is killed.
+ */
+export const makeGuardian = (options: { readonly owner: string }): Effect.Effect<void, ToolError, Scope.Scope> =>
+  Effect.asVoid(
+    Effect.acquireRelease(
+      Effect.try({
+        try: () => {
+          const child = ChildProcess.spawn(
+            "/bin/sh",
+            ["-c", script, "sandglass-local-guardian", `${MARKER}=${options.owner}/`],
+            {
+              stdio: ["pipe", "ignore", "ignore"],
+              detached: true,
+              cwd: "/"
+            }
+          )
+          child.on("error", () => {})
+          child.stdin?.on("error", () => {})
+          // It must not keep a program alive that has ended otherwise.
+          child.unref()
+          return child
+        },
+        catch: (cause) => new ToolError({ tool: "sh", message: String(cause) })
+      }),
+      (child) => Effect.sync(() => child.kill("SIGKILL"))
+    )
+  )
+
+const script = `trap '' INT TERM HUP
+read -r _
+for round in 1 2 3 4 5 6 7 8 9 10; do
+  found=
+  for process in /proc/[0-9]*; do
+    if grep -qz "^$1" "$process/environ" 2>/dev/null; then kill -9 "\${process#/proc/}" && found=1; fi
+  done
+  [ -n "$found" ] || break
+done`
