@@ -207,6 +207,7 @@ export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
     /** Removes every entry of one sandbox; returns how many. */
     readonly deleteSandbox: (sandboxId: string) => Effect.Effect<number, LedgerError>
     readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
+    /** By name. */
     readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>
     /** Inserts or replaces by name. */
     readonly putEnvironment: (record: EnvironmentRecord) => Effect.Effect<void, LedgerError>
@@ -345,6 +346,7 @@ export interface Encoded {
   /** Removes the rows of one session; returns how many. */
   readonly remove: (sandboxId: string) => Effect.Effect<number, LedgerError>
   readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
+  /** In any order. */
   readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>
   readonly putEnvironment: (record: EnvironmentRecord) => Effect.Effect<void, LedgerError>
   readonly deleteEnvironment: (name: string) => Effect.Effect<boolean, LedgerError>
@@ -990,7 +992,10 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           span("environment", { "sandglass.environment": name })
         ),
       environments: encoded.environments.pipe(
-        Effect.map(Arr.map(decodeEnvironment)),
+        // Sorted here: databases sort text by rules of their own.
+        Effect.map((records) =>
+          records.map(decodeEnvironment).sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0)
+        ),
         span("environments", {})
       ),
       putEnvironment: (record) =>

@@ -349,6 +349,10 @@ export const make = Effect.fnUntraced(
     )
     const isContention = (error: LedgerError) => error.reason === "Contention"
 
+    /** The schedule costs nothing until it is needed. */
+    const patiently = <A>(self: Effect.Effect<A, LedgerError>): Effect.Effect<A, LedgerError> =>
+      Effect.catchIf(self, isContention, () => Effect.retry(self, { schedule: patience, while: isContention }))
+
     const ours = yield* Effect.scoped(sql.reserve).pipe(Effect.mapError(failed))
 
     /**
@@ -375,7 +379,7 @@ export const make = Effect.fnUntraced(
     ): Effect.Effect<ReadonlyArray<A>, LedgerError> => {
       const statement = Effect.mapError(sql.unsafe<A>(text, params), failed)
       return Effect.flatMap(transaction, Option.match({
-        onNone: () => Effect.retry(withoutTransaction(statement), { schedule: patience, while: isContention }),
+        onNone: () => patiently(withoutTransaction(statement)),
         onSome: () => statement
       }))
     }
@@ -445,12 +449,12 @@ export const make = Effect.fnUntraced(
       Effect.flatMap(transaction, Option.match({
         onSome: (connection) => Effect.mapError(inSavepoint(connection, body(connection, true)), failed),
         onNone: () =>
-          Effect.scoped(
-            Effect.flatMap(sql.reserve, (connection) => inTransaction(connection, body(connection, false)))
-          ).pipe(
-            Effect.mapError(failed),
-            Effect.retry({ schedule: patience, while: isContention })
-          )
+          patiently(Effect.mapError(
+            Effect.scoped(
+              Effect.flatMap(sql.reserve, (connection) => inTransaction(connection, body(connection, false)))
+            ),
+            failed
+          ))
       }))
 
     yield* write(Effect.fnUntraced(function*(connection) {
@@ -735,7 +739,7 @@ export const make = Effect.fnUntraced(
           (rows) => Option.map(Arr.head(rows), toEnvironment)
         ),
       environments: Effect.map(
-        read<EnvironmentRow>(`${environmentColumns} ORDER BY name`),
+        read<EnvironmentRow>(environmentColumns),
         Arr.map(toEnvironment)
       ),
       putEnvironment: (record) =>

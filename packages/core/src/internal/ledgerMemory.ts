@@ -154,9 +154,7 @@ export const make = (): Encoded => {
         return removed
       }),
     environment: (name) => Effect.sync(() => Option.fromNullable(environments.get(name))),
-    environments: Effect.sync(() =>
-      Array.from(environments.values()).sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0)
-    ),
+    environments: Effect.sync(() => Array.from(environments.values())),
     putEnvironment: (record) => Effect.sync(() => void environments.set(record.name, { ...record })),
     deleteEnvironment: (name) => Effect.sync(() => environments.delete(name))
   }
