@@ -4,12 +4,14 @@
  *
  *     bun examples/main-job/job.ts LEDGER.db OUTPUTS.json [SANDBOX_ID]
  */
+
+import { fileURLToPath } from "node:url"
 import { FileSystem, Path } from "@effect/platform"
 import { BunContext, BunRuntime } from "@effect/platform-bun"
-import { OpenSandbox, type Sandbox, Sandboxes } from "@sandglass/core"
+import type { Sandbox } from "@sandglass/core"
+import { OpenSandbox, Sandboxes } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import { Duration, Effect, Layer } from "effect"
-import { fileURLToPath } from "node:url"
 
 const [ledgerFile = "ledger.db", outputsFile = "outputs.json", crashed] = process.argv.slice(2)
 
@@ -43,10 +45,14 @@ const job = Effect.gen(function* () {
   const step = (command: string) =>
     Effect.gen(function* () {
       console.log(`\n$ ${command}`)
-      const [duration, result] = yield* Effect.timed(sandbox.exec(command, { cwd: "/workspace" }).pipeTo(process.stdout))
+      const [duration, result] = yield* Effect.timed(
+        sandbox.exec(command, { cwd: "/workspace" }).pipeTo(process.stdout)
+      )
       outputs[command] = result.stdout + result.stderr
       yield* fs.writeFileString(outputsFile, JSON.stringify(outputs))
-      console.log(`  [${result.replayed ? "replayed from the ledger" : "ran live"} in ${Math.round(Duration.toMillis(duration))} ms]`)
+      console.log(
+        `  [${result.replayed ? "replayed from the ledger" : "ran live"} in ${Math.round(Duration.toMillis(duration))} ms]`
+      )
     })
 
   if (crashed === undefined) yield* upload(sandbox)

@@ -7,16 +7,17 @@
  * process in the middle of its last command, runs it again on the session it left behind, and shows the timeline from the ledger.
  * The exit code is 0 only if the resumed job printed what the first one printed, and went on to the end.
  */
+
+import { mkdtemp, readFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { Command } from "@effect/platform"
 import { BunContext, BunRuntime } from "@effect/platform-bun"
 import { Ledger, LedgerEvent, OpenSandbox, Replay, Sandboxes } from "@sandglass/core"
 import { LocalOpenSandbox } from "@sandglass/local"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import { Config, Effect, Layer, Option, Redacted, Stream } from "effect"
-import { mkdtemp, readFile } from "node:fs/promises"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
-import { fileURLToPath } from "node:url"
 
 const say = (text: string) => Effect.sync(() => console.log(`\n== ${text}`))
 
@@ -46,7 +47,13 @@ const program = Effect.gen(function* () {
     const ledger = yield* Ledger.Ledger
     const sandboxes = yield* Sandboxes.Sandboxes
     const job = (outputs: string, ...resume: ReadonlyArray<string>) =>
-      Command.make(process.execPath, fileURLToPath(new URL("job.ts", import.meta.url)), ledgerFile, outputs, ...resume).pipe(
+      Command.make(
+        process.execPath,
+        fileURLToPath(new URL("job.ts", import.meta.url)),
+        ledgerFile,
+        outputs,
+        ...resume
+      ).pipe(
         Command.env({ OPEN_SANDBOX_URL: url, OPEN_SANDBOX_API_KEY: key }),
         Command.stdout("inherit"),
         Command.stderr("inherit"),
@@ -58,7 +65,10 @@ const program = Effect.gen(function* () {
     yield* say("first process: runs the job")
     const first = join(folder, "first.json")
     const process1 = yield* job(first)
-    yield* Effect.raceFirst(reportIsUnderWay(ledger), Effect.zipRight(process1.exitCode, Effect.die("the first process ended")))
+    yield* Effect.raceFirst(
+      reportIsUnderWay(ledger),
+      Effect.zipRight(process1.exitCode, Effect.die("the first process ended"))
+    )
     yield* process1.kill("SIGKILL")
     yield* say("killed (SIGKILL) in the middle of `npm run report`")
 
@@ -122,8 +132,8 @@ const timeline = Effect.gen(function* () {
     const entries = [...(yield* Stream.runCollect(ledger.read({ sandboxId, withoutOutput: true })))]
     for (const started of entries.filter(({ event }) => event === LedgerEvent.EventName.execStarted)) {
       const { cmd } = started.payload as { readonly cmd: string }
-      const end = entries.find(({ event, stepIdx }) =>
-        stepIdx === started.stepIdx && event !== LedgerEvent.EventName.execStarted
+      const end = entries.find(
+        ({ event, stepIdx }) => stepIdx === started.stepIdx && event !== LedgerEvent.EventName.execStarted
       )
       const exit = (end?.payload as { readonly exitCode?: number } | undefined)?.exitCode
       rows.push([
@@ -137,7 +147,13 @@ const timeline = Effect.gen(function* () {
     }
   }
   const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? []
-  for (const row of rows) console.log(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ").trimEnd())
+  for (const row of rows)
+    console.log(
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join("  ")
+        .trimEnd()
+    )
 })
 
 program.pipe(Effect.provide(BunContext.layer), BunRuntime.runMain)

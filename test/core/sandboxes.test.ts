@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Ledger, type LedgerEvent, type Sandbox, SandboxError, SandboxHooks, Sandboxes } from "@sandglass/core"
+import type { LedgerEvent, Sandbox } from "@sandglass/core"
+import { Ledger, SandboxError, Sandboxes, SandboxHooks } from "@sandglass/core"
 import * as Chunk from "effect/Chunk"
 import * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
@@ -15,7 +16,7 @@ import { complete, exited, init, stdout } from "../support/ScriptedSandboxes.js"
 import * as ScriptedServer from "../support/ScriptedServer.js"
 
 const setup = (script: ScriptedSandboxes.Script = {}, options: Sandboxes.Options = {}) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const server = yield* ScriptedSandboxes.make(script)
     const context = yield* Layer.build(
       Sandboxes.layerWith(options).pipe(Layer.provideMerge(Layer.merge(server.layer, Ledger.layerMemory)))
@@ -40,19 +41,22 @@ const echo: ScriptedSandboxes.Script["command"] = ({ command }, index) =>
 
 describe("a sandbox in its scope", () => {
   it.scopedLive("is created, recorded, deleted and recorded as closed", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes, server } = yield* setup()
-      const sandbox = yield* Effect.scoped(Effect.tap(
-        sandboxes.create({
-          image: "node:22",
-          name: "ci",
-          resources: { cpu: "1" },
-          runId: "run @ 😀",
-          resourceId: "user-1",
-          env: { TOKEN: "s3cret" }
-        }),
-        (sandbox) => Effect.map(entries(sandbox.id), (all) => assert.deepStrictEqual(events(all), ["sandbox.created"]))
-      ))
+      const sandbox = yield* Effect.scoped(
+        Effect.tap(
+          sandboxes.create({
+            image: "node:22",
+            name: "ci",
+            resources: { cpu: "1" },
+            runId: "run @ 😀",
+            resourceId: "user-1",
+            env: { TOKEN: "s3cret" }
+          }),
+          (sandbox) =>
+            Effect.map(entries(sandbox.id), (all) => assert.deepStrictEqual(events(all), ["sandbox.created"]))
+        )
+      )
       const all = yield* entries(sandbox.id)
       assert.deepStrictEqual(events(all), ["sandbox.created", "sandbox.closed"])
       assert.deepStrictEqual(all[0]?.payload, {
@@ -69,84 +73,99 @@ describe("a sandbox in its scope", () => {
       }
       assert.strictEqual(metadata["sandglass.name"], "ci")
       const found = yield* sandboxes.list({ runId: "run @ 😀" }).pipe(Stream.runCollect)
-      assert.deepStrictEqual(Chunk.toReadonlyArray(found).map((_) => [_.sandboxId, _.status]), [["sbx1", "closed"]])
-    }))
+      assert.deepStrictEqual(
+        Chunk.toReadonlyArray(found).map((_) => [_.sandboxId, _.status]),
+        [["sbx1", "closed"]]
+      )
+    })
+  )
 
   it.scopedLive("is closed after failure, interruption, and early and twice by hand", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes, server } = yield* setup()
       yield* sandboxes.create({ image: "i" }).pipe(Effect.zipRight(Effect.fail("boom")), Effect.scoped, Effect.flip)
       const up = yield* Deferred.make<void>()
-      const fiber = yield* sandboxes.create({ image: "i" }).pipe(
-        Effect.zipRight(Deferred.succeed(up, void 0)),
-        Effect.zipRight(Effect.never),
-        Effect.scoped,
-        Effect.fork
-      )
+      const fiber = yield* sandboxes
+        .create({ image: "i" })
+        .pipe(Effect.zipRight(Deferred.succeed(up, void 0)), Effect.zipRight(Effect.never), Effect.scoped, Effect.fork)
       yield* Deferred.await(up)
       yield* Fiber.interrupt(fiber)
       yield* sandboxes.create({ image: "i" }).pipe(
         Effect.tap((sandbox) => Effect.all([sandbox.close, sandbox.close, sandbox.close], { concurrency: 3 })),
-        Effect.tap((sandbox) => Effect.flip(sandbox.exec("x")).pipe(
-          Effect.map((error) => assert.deepInclude(error, { _tag: "SandboxError", reason: "Closed" }))
-        )),
-        Effect.tap((sandbox) => Effect.flip(sandbox.checkpoint()).pipe(
-          Effect.map((error) => assert.deepInclude(error, { _tag: "SandboxError", reason: "Closed" }))
-        )),
+        Effect.tap((sandbox) =>
+          Effect.flip(sandbox.exec("x")).pipe(
+            Effect.map((error) => assert.deepInclude(error, { _tag: "SandboxError", reason: "Closed" }))
+          )
+        ),
+        Effect.tap((sandbox) =>
+          Effect.flip(sandbox.checkpoint()).pipe(
+            Effect.map((error) => assert.deepInclude(error, { _tag: "SandboxError", reason: "Closed" }))
+          )
+        ),
         Effect.scoped
       )
       assert.deepStrictEqual(server.deleted, ["sbx1", "sbx2", "sbx3"])
       for (const id of server.deleted) {
         assert.deepStrictEqual(events(yield* entries(id)), ["sandbox.created", "sandbox.closed"])
       }
-    }))
+    })
+  )
 
   it.scopedLive("detached, it outlives the scope", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes, server } = yield* setup()
       const { id } = yield* Effect.scoped(sandboxes.create({ image: "i", detached: true }))
       assert.deepStrictEqual(server.deleted, [])
-      yield* Effect.scoped(Effect.gen(function*() {
-        const again = yield* sandboxes.connect(id)
-        yield* again.exec("x")
-      }))
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const again = yield* sandboxes.connect(id)
+          yield* again.exec("x")
+        })
+      )
       assert.deepStrictEqual(server.deleted, [])
-      yield* Effect.scoped(Effect.gen(function*() {
-        const again = yield* sandboxes.connect(id, { detached: false })
-        assert.strictEqual((yield* again.exec("y")).seq, 2, "the session goes on")
-      }))
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const again = yield* sandboxes.connect(id, { detached: false })
+          assert.strictEqual((yield* again.exec("y")).seq, 2, "the session goes on")
+        })
+      )
       assert.deepStrictEqual(server.deleted, [id])
       assert.strictEqual(events(yield* entries(id)).at(-1), "sandbox.closed")
       const error = yield* Effect.flip(Effect.scoped(sandboxes.connect(id)))
       assert.deepInclude(error, { _tag: "SandboxError", reason: "Closed" })
-    }))
+    })
+  )
 
   it.scopedLive("one that never works is deleted", () =>
-    Effect.gen(function*() {
-      const { sandboxes, server } = yield* setup({
-        override: (request) =>
-          request.path.startsWith("/execd") && request.method === "POST"
-            ? ScriptedServer.text(503, "not yet")
-            : undefined
-      }, { readyTimeout: "200 millis" })
+    Effect.gen(function* () {
+      const { sandboxes, server } = yield* setup(
+        {
+          override: (request) =>
+            request.path.startsWith("/execd") && request.method === "POST"
+              ? ScriptedServer.text(503, "not yet")
+              : undefined
+        },
+        { readyTimeout: "200 millis" }
+      )
       const error = yield* Effect.flip(Effect.scoped(sandboxes.create({ image: "i" })))
       assert.deepInclude(error, { _tag: "SandboxError", reason: "NotReady" })
       assert.deepStrictEqual(server.deleted, ["sbx1"])
-    }))
+    })
+  )
 
   it.scopedLive("a container that fails is a typed error; unknown states are waited out", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const states = ["Pending", "Hibernating", "Failed"]
       const { ledger, sandboxes, server } = yield* setup({
         override: (request) =>
           request.method === "GET" && request.path === "/v1/sandboxes/sbx1"
             ? ScriptedServer.json(200, {
-              id: "sbx1",
-              status: { state: states.length > 1 ? states.shift() : states[0], reason: "no_such_image" },
-              extra: { field: 1 },
-              createdAt: "2026-01-01T00:00:00Z",
-              entrypoint: []
-            })
+                id: "sbx1",
+                status: { state: states.length > 1 ? states.shift() : states[0], reason: "no_such_image" },
+                extra: { field: 1 },
+                createdAt: "2026-01-01T00:00:00Z",
+                entrypoint: []
+              })
             : undefined
       })
       const error = yield* Effect.flip(Effect.scoped(sandboxes.create({ image: "i" })))
@@ -154,24 +173,27 @@ describe("a sandbox in its scope", () => {
       assert.include(error.message, "no_such_image")
       assert.deepStrictEqual(server.deleted, ["sbx1"])
       assert.isTrue(Option.isNone(yield* ledger.sandbox("sbx1")), "it never ran")
-    }))
+    })
+  )
 
   it.scopedLive("a container that cannot be deleted is recorded as such, in bounded time", () =>
-    Effect.gen(function*() {
-      const { entries, sandboxes } = yield* setup({
-        override: (request) =>
-          request.method === "DELETE" && request.path.startsWith("/v1/sandboxes")
-            ? ScriptedServer.silence
-            : undefined
-      }, { closeTimeout: "200 millis" })
+    Effect.gen(function* () {
+      const { entries, sandboxes } = yield* setup(
+        {
+          override: (request) =>
+            request.method === "DELETE" && request.path.startsWith("/v1/sandboxes") ? ScriptedServer.silence : undefined
+        },
+        { closeTimeout: "200 millis" }
+      )
       const { id } = yield* Effect.scoped(sandboxes.create({ image: "i" }))
       const closed = (yield* entries(id)).find((entry) => entry.event === "sandbox.closed")
       assert.include(closed?.error, "could not be deleted")
-    }))
+    })
+  )
 
   for (const status of [404, 409]) {
     it.scopedLive(`deleting what is gone (${status}) closes it`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { entries, sandboxes } = yield* setup({
           override: (request) =>
             request.method === "DELETE" && request.path.startsWith("/v1/sandboxes")
@@ -182,11 +204,12 @@ describe("a sandbox in its scope", () => {
         const closed = (yield* entries(id)).find((entry) => entry.event === "sandbox.closed")
         assert.isDefined(closed)
         assert.isUndefined(closed?.error)
-      }))
+      })
+    )
   }
 
   it.scopedLive("pause and resume are recorded, and the endpoint is asked for again", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let paused = false
       let resolved = 0
       const tokens: Array<string | undefined> = []
@@ -219,15 +242,15 @@ describe("a sandbox in its scope", () => {
       yield* sandbox.resume
       yield* sandbox.exec("b")
       assert.deepStrictEqual(tokens, ["token-1", "token-2"])
-      assert.deepStrictEqual(events(yield* entries("sbx1")).filter((_) => _.startsWith("sandbox.")), [
-        "sandbox.created",
-        "sandbox.paused",
-        "sandbox.resumed"
-      ])
-    }))
+      assert.deepStrictEqual(
+        events(yield* entries("sbx1")).filter((_) => _.startsWith("sandbox.")),
+        ["sandbox.created", "sandbox.paused", "sandbox.resumed"]
+      )
+    })
+  )
 
   it.scopedLive("blank options are refused before anything is sent", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes, server } = yield* setup()
       for (const options of [{ name: " " }, { runId: "" }, { resourceId: " " }]) {
         const error = yield* Effect.flip(Effect.scoped(sandboxes.create({ image: "i", ...options })))
@@ -236,29 +259,43 @@ describe("a sandbox in its scope", () => {
       const short = yield* Effect.flip(Effect.scoped(sandboxes.create({ image: "i", timeout: "30 seconds" })))
       assert.deepInclude(short, { _tag: "OpenSandboxError", reason: "InvalidRequest" })
       assert.strictEqual(server.server.requests.length, 0)
-    }))
+    })
+  )
 })
 
 describe("the cap", () => {
   it.scopedLive("lets no more sandboxes be open than it says, and counts the closed and the failed out", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes } = yield* setup({}, { maxConcurrent: 2 })
       let open = 0
       let most = 0
-      yield* Effect.forEach(Array.from({ length: 8 }, (_, n) => n), (n) =>
-        sandboxes.create({ image: "i" }).pipe(
-          Effect.tap(() => Effect.sync(() => { most = Math.max(most, ++open) })),
-          Effect.tap(() => Effect.sleep("10 millis")),
-          Effect.tap((sandbox) => n % 3 === 0 ? Effect.fail("boom") : n % 3 === 1 ? sandbox.close : Effect.void),
-          Effect.ensuring(Effect.sync(() => { open-- })),
-          Effect.scoped,
-          Effect.ignore
-        ), { concurrency: "unbounded" })
+      yield* Effect.forEach(
+        Array.from({ length: 8 }, (_, n) => n),
+        (n) =>
+          sandboxes.create({ image: "i" }).pipe(
+            Effect.tap(() =>
+              Effect.sync(() => {
+                most = Math.max(most, ++open)
+              })
+            ),
+            Effect.tap(() => Effect.sleep("10 millis")),
+            Effect.tap((sandbox) => (n % 3 === 0 ? Effect.fail("boom") : n % 3 === 1 ? sandbox.close : Effect.void)),
+            Effect.ensuring(
+              Effect.sync(() => {
+                open--
+              })
+            ),
+            Effect.scoped,
+            Effect.ignore
+          ),
+        { concurrency: "unbounded" }
+      )
       assert.strictEqual(most, 2)
-    }))
+    })
+  )
 
   it.scopedLive("a waiting create can be interrupted", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes } = yield* setup({}, { maxConcurrent: 1 })
       const first = yield* sandboxes.create({ image: "i" })
       const waiting = yield* Effect.fork(Effect.scoped(sandboxes.create({ image: "i" })))
@@ -266,12 +303,13 @@ describe("the cap", () => {
       yield* Fiber.interrupt(waiting)
       yield* first.close
       yield* Effect.scoped(sandboxes.create({ image: "i" })).pipe(Effect.timeout("5 seconds"))
-    }))
+    })
+  )
 })
 
 describe("hooks", () => {
   it.scopedLive("are told everything, and a broken one harms neither its siblings nor the operation", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const told: Array<string> = []
       const note = (text: string) => Effect.sync(() => told.push(text))
       const broken: SandboxHooks.SandboxHooks = {
@@ -291,16 +329,21 @@ describe("hooks", () => {
         onExecCompleted: (_, exec) => note(`completed ${exec.command} ${exec.exitCode}`),
         onExecFailed: (_, exec) => note(`failed ${exec.command} ${exec.reason}`)
       }
-      const { sandboxes } = yield* setup({
-        command: ({ command }) =>
-          ScriptedServer.stream(command === "cut" ? [init("c"), ScriptedServer.drop] : [init("c"), complete])
-      }, { hooks: SandboxHooks.composeHooks(broken, good) })
-      yield* Effect.scoped(Effect.gen(function*() {
-        const sandbox = yield* sandboxes.create({ image: "i", hooks: { onCreated: () => note("own") } })
-        yield* sandbox.exec("make")
-        yield* Effect.flip(sandbox.exec("cut"))
-        yield* sandbox.checkpoint()
-      }))
+      const { sandboxes } = yield* setup(
+        {
+          command: ({ command }) =>
+            ScriptedServer.stream(command === "cut" ? [init("c"), ScriptedServer.drop] : [init("c"), complete])
+        },
+        { hooks: SandboxHooks.composeHooks(broken, good) }
+      )
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const sandbox = yield* sandboxes.create({ image: "i", hooks: { onCreated: () => note("own") } })
+          yield* sandbox.exec("make")
+          yield* Effect.flip(sandbox.exec("cut"))
+          yield* sandbox.checkpoint()
+        })
+      )
       assert.deepStrictEqual(told, [
         "created sbx1",
         "own",
@@ -311,46 +354,49 @@ describe("hooks", () => {
         "checkpoint snap1",
         "closed sbx1"
       ])
-    }))
+    })
+  )
 })
 
 describe("resume", () => {
   it.scopedLive("replays what had completed, with its chunks, and writes nothing for it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes, server } = yield* setup({
         command: ({ command }, index) =>
           command === "two"
             ? ScriptedServer.stream([
-              init("c"),
-              stdout("1"),
-              ScriptedServer.sleep(20),
-              ScriptedSandboxes.stderr("2"),
-              ScriptedServer.sleep(20),
-              stdout("3"),
-              exited(7)
-            ])
+                init("c"),
+                stdout("1"),
+                ScriptedServer.sleep(20),
+                ScriptedSandboxes.stderr("2"),
+                ScriptedServer.sleep(20),
+                stdout("3"),
+                exited(7)
+              ])
             : ScriptedServer.stream([init(`c${index}`), stdout(`ran ${command}`), complete])
       })
       const program = (sandbox: Sandbox.Sandbox) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const one = yield* sandbox.exec("one")
           const two = yield* Stream.runCollect(sandbox.exec("two", { strict: false }).output)
           const error = yield* Effect.flip(sandbox.exec("two", { cwd: "/x" }))
           return { one, two: Chunk.toReadonlyArray(two), error }
         })
-      const first = yield* Effect.scoped(Effect.gen(function*() {
-        const sandbox = yield* sandboxes.create({
-          image: "i",
-          name: "ci",
-          runId: "run-1",
-          resourceId: "r",
-          resources: { cpu: "2" }
+      const first = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const sandbox = yield* sandboxes.create({
+            image: "i",
+            name: "ci",
+            runId: "run-1",
+            resourceId: "r",
+            resources: { cpu: "2" }
+          })
+          const result = yield* program(sandbox)
+          yield* sandbox.checkpoint("done")
+          yield* sandbox.exec("after")
+          return { id: sandbox.id, result }
         })
-        const result = yield* program(sandbox)
-        yield* sandbox.checkpoint("done")
-        yield* sandbox.exec("after")
-        return { id: sandbox.id, result }
-      }))
+      )
       const before = server.commands.length
       const sandbox = yield* sandboxes.resume(first.id)
       assert.deepStrictEqual([sandbox.name, sandbox.runId, sandbox.resourceId], ["ci", "run-1", "r"])
@@ -374,10 +420,11 @@ describe("resume", () => {
       const running = yield* Effect.flatMap(sandboxes.resume(first.id), (_) => _.start("one"))
       assert.strictEqual(yield* Stream.mkString(running.stdout), "ran one\n")
       assert.isTrue((yield* running.result).replayed)
-    }))
+    })
+  )
 
   it.scopedLive("a resumed session resumed again replays the whole lineage", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes, server } = yield* setup({ command: echo })
       const a = yield* sandboxes.create({ image: "i" })
       yield* a.exec("1")
@@ -400,11 +447,15 @@ describe("resume", () => {
       const e = yield* sandboxes.resume(d.id, { tag: "first" })
       assert.isTrue((yield* e.exec("1")).replayed)
       assert.isFalse((yield* e.exec("2 again")).replayed)
-      assert.deepStrictEqual(server.created.map((_) => _["snapshotId"]), [undefined, "snap1", "snap2", "snap2", "snap1"])
-    }))
+      assert.deepStrictEqual(
+        server.created.map((_) => _["snapshotId"]),
+        [undefined, "snap1", "snap2", "snap2", "snap1"]
+      )
+    })
+  )
 
   it.scopedLive("an exec that failed, was interrupted or was in flight runs live", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const slow = yield* Deferred.make<void>()
       const snapshotting = yield* Deferred.make<void>()
       let cut = true
@@ -413,19 +464,19 @@ describe("resume", () => {
           command === "cut" && cut
             ? ScriptedServer.stream([init("c"), ScriptedServer.drop])
             : command === "slow" && index < 3
-            ? ScriptedServer.stream([init("slow"), ScriptedServer.wait(Deferred.await(slow)), complete])
-            : ScriptedServer.stream([init("c"), complete]),
+              ? ScriptedServer.stream([init("slow"), ScriptedServer.wait(Deferred.await(slow)), complete])
+              : ScriptedServer.stream([init("c"), complete]),
         override: (request) =>
           request.method === "GET" && request.path === "/v1/snapshots/snapA"
-            // While the snapshot is taken the slow command ends: it may not be in it.
-            ? Effect.gen(function*() {
-              yield* Deferred.succeed(snapshotting, void 0)
-              yield* Effect.sleep("100 millis")
-              return ScriptedServer.json(200, { id: "snapA", sandboxId: "sbx1", status: { state: "Ready" } })
-            })
+            ? // While the snapshot is taken the slow command ends: it may not be in it.
+              Effect.gen(function* () {
+                yield* Deferred.succeed(snapshotting, void 0)
+                yield* Effect.sleep("100 millis")
+                return ScriptedServer.json(200, { id: "snapA", sandboxId: "sbx1", status: { state: "Ready" } })
+              })
             : request.method === "POST" && request.path === "/v1/sandboxes/sbx1/snapshots"
-            ? ScriptedServer.json(202, { id: "snapA", sandboxId: "sbx1", status: { state: "Creating" } })
-            : undefined
+              ? ScriptedServer.json(202, { id: "snapA", sandboxId: "sbx1", status: { state: "Creating" } })
+              : undefined
       })
       const a = yield* sandboxes.create({ image: "i" })
       yield* Effect.flip(a.exec("cut"))
@@ -445,10 +496,11 @@ describe("resume", () => {
       for (const command of ["cut", "slow", "quick", "during"]) replayed.push((yield* b.exec(command)).replayed)
       assert.deepStrictEqual(replayed, [false, false, true, false])
       assert.strictEqual(server.commands.length, before + 3)
-    }))
+    })
+  )
 
   it.scopedLive("another command than the recorded one is a divergence, or runs live from there", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes } = yield* setup({ command: echo })
       const a = yield* sandboxes.create({ image: "i" })
       yield* a.exec("1")
@@ -465,10 +517,11 @@ describe("resume", () => {
       assert.isTrue((yield* c.exec("1")).replayed)
       assert.strictEqual((yield* c.exec("two")).stdout, "ran two\n")
       assert.isFalse((yield* c.exec("3")).replayed, "from there on")
-    }))
+    })
+  )
 
   it.scopedLive("keyed execs replay by key, whatever order they start in", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes, server } = yield* setup({ command: echo })
       const keys = ["a", "b", "c", "d"]
       const a = yield* sandboxes.create({ image: "i" })
@@ -480,17 +533,21 @@ describe("resume", () => {
       const results = yield* Effect.forEach([...keys].reverse(), (key) => b.exec(`run ${key}`, { key }), {
         concurrency: 4
       })
-      assert.deepStrictEqual(results.map((_) => _.stdout), ["d", "c", "b", "a"].map((key) => `ran run ${key}\n`))
+      assert.deepStrictEqual(
+        results.map((_) => _.stdout),
+        ["d", "c", "b", "a"].map((key) => `ran run ${key}\n`)
+      )
       assert.isTrue((yield* b.exec("join")).replayed)
       assert.strictEqual(server.commands.length, before)
       const c = yield* sandboxes.resume(a.id)
       assert.deepInclude(yield* Effect.flip(c.exec("run a")), { _tag: "ReplayDivergence" })
       assert.deepInclude(yield* Effect.flip(c.exec("other", { key: "a" })), { _tag: "ReplayDivergence" })
       assert.isFalse((yield* c.exec("new", { key: "new" })).replayed)
-    }))
+    })
+  )
 
   it.scopedLive("has clear errors", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { ledger, sandboxes } = yield* setup({ command: echo })
       const unknown = yield* Effect.flip(Effect.scoped(sandboxes.resume("nobody")))
       assert.deepInclude(unknown, { _tag: "SandboxError", reason: "NotFound" })
@@ -505,12 +562,13 @@ describe("resume", () => {
       yield* b.checkpoint()
       yield* ledger.deleteSandbox(a.id)
       assert.deepInclude(yield* Effect.flip(Effect.scoped(sandboxes.resume(b.id))), { reason: "LineageIncomplete" })
-    }))
+    })
+  )
 })
 
 describe("fork, restore, environment", () => {
   it.scopedLive("a fork is a session of its own that knows where it came from", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes } = yield* setup({ command: echo })
       const a = yield* sandboxes.create({ image: "i", name: "ci", runId: "run", resourceId: "r" })
       yield* a.exec("1")
@@ -525,10 +583,11 @@ describe("fork, restore, environment", () => {
         resourceId: "r"
       })
       assert.include(events(yield* entries(a.id)), "sandbox.checkpoint_created")
-    }))
+    })
+  )
 
   it.scopedLive("a restored snapshot inherits run and resource, and replays nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes } = yield* setup({ command: echo })
       const a = yield* sandboxes.create({ image: "i", name: "ci", runId: "run", resourceId: "r" })
       yield* a.exec("1")
@@ -537,24 +596,33 @@ describe("fork, restore, environment", () => {
       assert.deepStrictEqual([b.runId, b.resourceId, b.name], ["run", "r", "ci"])
       assert.isFalse((yield* b.exec("1")).replayed)
       assert.deepInclude(payload((yield* entries(b.id))[0]), { fromSnapshot: snapshotId, snapshotId })
-    }))
+    })
+  )
 
   it.scopedLive("an environment is built once, however many ask, and again when its snapshot or image changed", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, ledger, sandboxes, server } = yield* setup({ command: echo })
       let builds = 0
       const definition = (image: string) => ({
         name: "python",
         image,
         build: (sandbox: Sandbox.Sandbox) =>
-          Effect.zipRight(Effect.sync(() => { builds++ }), Effect.zipRight(Effect.sleep("20 millis"), sandbox.exec("pip")))
+          Effect.zipRight(
+            Effect.sync(() => {
+              builds++
+            }),
+            Effect.zipRight(Effect.sleep("20 millis"), sandbox.exec("pip"))
+          )
       })
       const made = yield* Effect.forEach([1, 2, 3, 4], () => sandboxes.environment(definition("python:3.11")), {
         concurrency: 4
       })
       assert.strictEqual(builds, 1)
-      assert.deepStrictEqual(server.created.map((_) => _["snapshotId"]), [undefined, ...Array(4).fill("snap1")])
-      assert.deepInclude(payload((yield* entries(made[0]!.id))[0]), {
+      assert.deepStrictEqual(
+        server.created.map((_) => _["snapshotId"]),
+        [undefined, ...Array(4).fill("snap1")]
+      )
+      assert.deepInclude(payload((yield* entries(made[0]?.id ?? ""))[0]), {
         fromEnvironment: "python",
         image: "python:3.11",
         snapshotId: "snap1"
@@ -571,10 +639,11 @@ describe("fork, restore, environment", () => {
         image: "python:3.12",
         snapshotId: "snap3"
       })
-    }))
+    })
+  )
 
   it.scopedLive("a build that fails leaves nothing behind, and the next one tries again", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { ledger, sandboxes, server } = yield* setup({ command: echo })
       let fail = true
       const definition = {
@@ -590,21 +659,22 @@ describe("fork, restore, environment", () => {
       assert.isTrue(Option.isNone(yield* ledger.environment("env")))
       assert.deepStrictEqual(server.deleted, ["sbx1", "sbx2"])
       assert.deepStrictEqual(server.snapshots, [])
-    }))
+    })
+  )
 
   it.scopedLive("a snapshot that fails is a typed error and is not recorded", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { entries, sandboxes, server } = yield* setup({
         override: (request) =>
           request.method === "POST" && request.path.endsWith("/snapshots")
             ? ScriptedServer.json(202, { id: "bad", sandboxId: "sbx1", status: { state: "Committing" } })
             : request.path === "/v1/snapshots/bad" && request.method === "GET"
-            ? ScriptedServer.json(200, {
-              id: "bad",
-              sandboxId: "sbx1",
-              status: { state: "Failed", message: "disk full" }
-            })
-            : undefined
+              ? ScriptedServer.json(200, {
+                  id: "bad",
+                  sandboxId: "sbx1",
+                  status: { state: "Failed", message: "disk full" }
+                })
+              : undefined
       })
       const a = yield* sandboxes.create({ image: "i" })
       const error = yield* Effect.flip(a.checkpoint("x"))
@@ -612,19 +682,23 @@ describe("fork, restore, environment", () => {
       assert.include(error.message, "disk full")
       assert.deepStrictEqual(server.deletedSnapshots, ["bad"])
       assert.deepStrictEqual(events(yield* entries(a.id)), ["sandbox.created"])
-    }))
+    })
+  )
 })
 
 describe("history", () => {
   it.scopedLive("lists, gets, closes and deletes", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { sandboxes, server } = yield* setup({ command: echo })
       const scope = yield* Scope.make()
       const a = yield* sandboxes.create({ image: "i", name: "a" }).pipe(Scope.extend(scope))
       yield* a.append("permission.requested", { tool: "bash" }, { stepIdx: 3 })
       const left = yield* sandboxes.create({ image: "i", name: "b", detached: true })
       const listed = Chunk.toReadonlyArray(yield* Stream.runCollect(sandboxes.list()))
-      assert.deepStrictEqual(listed.map((_) => _.name), ["b", "a"])
+      assert.deepStrictEqual(
+        listed.map((_) => _.name),
+        ["b", "a"]
+      )
       const refused = yield* Effect.flip(sandboxes.delete(left.id))
       assert.deepInclude(refused, { _tag: "SandboxError", reason: "StillRunning" })
       yield* sandboxes.close(left.id)
@@ -635,5 +709,6 @@ describe("history", () => {
       yield* Scope.close(scope, Exit.void)
       assert.strictEqual(yield* sandboxes.delete(a.id), 3)
       assert.isFalse(SandboxError.isSandboxError(undefined))
-    }))
+    })
+  )
 })

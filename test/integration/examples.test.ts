@@ -1,8 +1,8 @@
-import { assert, it } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
 import * as Fs from "node:fs"
 import * as Path from "node:path"
 import { fileURLToPath } from "node:url"
+import { assert, it } from "@effect/vitest"
 
 const root = fileURLToPath(new URL("../..", import.meta.url))
 
@@ -18,14 +18,17 @@ it("the main job survives the SIGKILL of its process, and its timeline says so",
   assert.strictEqual(run.status, 0, `${run.stdout}\n${run.stderr}`)
   const timeline = run.stdout.slice(run.stdout.indexOf("== timeline"))
   const rows = timeline.split("\n").slice(2, 8)
-  assert.deepStrictEqual(rows.map((row) => /(\d) +(npm .*?) {2,}(live|replayed) +(.*)$/.exec(row)?.slice(1, 4)), [
-    ["1", "npm install --no-audit --no-fund", "live"],
-    ["2", "npm test", "live"],
-    ["3", "npm run report", "live"],
-    ["1", "npm install --no-audit --no-fund", "replayed"],
-    ["2", "npm test", "replayed"],
-    ["3", "npm run report", "live"]
-  ])
+  assert.deepStrictEqual(
+    rows.map((row) => /(\d) +(npm .*?) {2,}(live|replayed) +(.*)$/.exec(row)?.slice(1, 4)),
+    [
+      ["1", "npm install --no-audit --no-fund", "live"],
+      ["2", "npm test", "live"],
+      ["3", "npm run report", "live"],
+      ["1", "npm install --no-audit --no-fund", "replayed"],
+      ["2", "npm test", "replayed"],
+      ["3", "npm run report", "live"]
+    ]
+  )
   assert.match(rows[2] ?? "", /no end recorded: killed/)
   assert.match(rows[5] ?? "", / ms +0$/)
   const ledger = /^ledger: (.*)$/m.exec(run.stdout)?.[1] ?? ""

@@ -42,9 +42,8 @@ export const make = (
         const cause = Object.assign(new Error("the connection failed"), { code: result.code })
         return Effect.fail(new HttpClientError.RequestError({ request, reason: "Transport", cause }))
       }
-      return Effect.map(
-        Effect.isEffect(result) ? result : Effect.succeed(result),
-        (response) => HttpClientResponse.fromWeb(request, response)
+      return Effect.map(Effect.isEffect(result) ? result : Effect.succeed(result), (response) =>
+        HttpClientResponse.fromWeb(request, response)
       )
     })
   )

@@ -23,7 +23,7 @@ export const complete = frame({ type: "execution_complete", execution_time: 1 })
 export const exited = (code: number | string) =>
   frame({ type: "error", error: { ename: "CommandExecError", evalue: String(code), traceback: [] } })
 
-interface Command {
+export interface Command {
   readonly command: string
   readonly body: { readonly [key: string]: unknown }
   readonly request: RecordedRequest
@@ -42,7 +42,7 @@ export interface Script {
 const isRecord = (u: unknown): u is { readonly [key: string]: unknown } => typeof u === "object" && u !== null
 
 export const make = (script: Script = {}) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const commands: Array<Command> = []
     const interrupted: Array<string> = []
     const deleted: Array<string> = []
@@ -97,11 +97,11 @@ export const make = (script: Script = {}) =>
           return deletedSnapshots.includes(id)
             ? ScriptedServer.json(404, { code: "DOCKER::SNAPSHOT_NOT_FOUND", message: "gone" })
             : ScriptedServer.json(200, {
-              id,
-              sandboxId: "sbx1",
-              status: { state: "Ready" },
-              createdAt: "2026-01-01T00:00:00Z"
-            })
+                id,
+                sandboxId: "sbx1",
+                status: { state: "Ready" },
+                createdAt: "2026-01-01T00:00:00Z"
+              })
         case "DELETE /v1/snapshots/*":
           deletedSnapshots.push(id)
           return ScriptedServer.empty(204)
@@ -111,8 +111,10 @@ export const make = (script: Script = {}) =>
         const command = String(body["command"])
         if (command === "true") return ScriptedServer.stream([init("ready"), complete])
         commands.push({ command, body, request })
-        return script.command?.({ command, body, request }, commands.length - 1) ??
+        return (
+          script.command?.({ command, body, request }, commands.length - 1) ??
           ScriptedServer.stream([init(`c${commands.length}`), complete])
+        )
       }
       if (request.method === "DELETE" && execd === "/command") {
         const commandId = request.query.get("id") ?? ""
@@ -120,8 +122,10 @@ export const make = (script: Script = {}) =>
         return script.interrupt?.(commandId) ?? ScriptedServer.empty(200)
       }
       if (request.method === "GET" && execd.startsWith("/command/status/")) {
-        return script.status?.(execd.slice("/command/status/".length)) ??
+        return (
+          script.status?.(execd.slice("/command/status/".length)) ??
           ScriptedServer.json(404, { code: "NOT_FOUND", message: "unknown command" })
+        )
       }
       return ScriptedServer.json(404, { code: "NOT_FOUND", message: `${request.method} ${path}` })
     })

@@ -22,6 +22,8 @@
  * It uses real timers and sockets: inside `it.effect` either use `it.live`, or remember that only the client's side is on the TestClock.
  * Closing the scope destroys every socket.
  */
+
+import * as Net from "node:net"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
@@ -29,7 +31,6 @@ import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
-import * as Net from "node:net"
 
 export interface RecordedRequest {
   readonly index: number
@@ -222,13 +223,18 @@ const makeParser = (onRequest: (head: string, body: Buffer) => void): Parser => 
   }
 }
 
-const reasons: { readonly [status: number]: string } = { 200: "OK", 202: "Accepted", 204: "No Content", 206: "Partial Content" }
+const reasons: { readonly [status: number]: string } = {
+  200: "OK",
+  202: "Accepted",
+  204: "No Content",
+  206: "Partial Content"
+}
 
 const bytesOf = (step: Step): Uint8Array | undefined =>
   typeof step === "string" ? Buffer.from(step) : step instanceof Uint8Array ? step : undefined
 
 const play = (socket: Net.Socket, reply: Reply): Effect.Effect<void> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const write = (data: Uint8Array) =>
       Effect.async<void>((resume) => {
         if (socket.destroyed) return resume(Effect.void)
@@ -250,7 +256,9 @@ const play = (socket: Net.Socket, reply: Reply): Effect.Effect<void> =>
         steps = all
         headers["content-length"] = String(all.reduce((sum, step) => sum + (bytesOf(step)?.length ?? 0), 0))
       }
-      const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`).join("")
+      const lines = Object.entries(headers)
+        .map(([name, value]) => `${name}: ${value}\r\n`)
+        .join("")
       yield* write(Buffer.from(`HTTP/1.1 ${reply.status} ${reasons[reply.status] ?? "Scripted"}\r\n${lines}\r\n`))
     }
     for (const step of steps) {
@@ -293,7 +301,7 @@ const play = (socket: Net.Socket, reply: Reply): Effect.Effect<void> =>
 
 /** Starts a server on a free port; the scope stops it. */
 export const make = (handler: Handler): Effect.Effect<ScriptedServer, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const runFork = Runtime.runFork(yield* Effect.runtime<never>())
     const requests: Array<RecordedRequest> = []
     const waiting: Array<{ readonly count: number; readonly deferred: Deferred.Deferred<void> }> = []
@@ -363,7 +371,7 @@ export const make = (handler: Handler): Effect.Effect<ScriptedServer, never, Sco
             Effect.flatMap((reply) =>
               play(socket, {
                 ...reply,
-                body: function*() {
+                body: (function* () {
                   for (const step of reply.body) {
                     // an ending chosen by the script is not the client's doing
                     if (typeof step === "object" && "_tag" in step && (step._tag === "Reset" || step._tag === "Drop")) {
@@ -372,7 +380,7 @@ export const make = (handler: Handler): Effect.Effect<ScriptedServer, never, Sco
                     yield step
                   }
                   if (reply.framing === "close" || reply.framing === "raw") unfinished.delete(disconnect)
-                }()
+                })()
               })
             ),
             Effect.onExit((exit) =>

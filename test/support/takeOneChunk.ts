@@ -4,7 +4,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Stream from "effect/Stream"
 
-const program = Effect.gen(function*() {
+const program = Effect.gen(function* () {
   const client = yield* Effect.flatMap(Execd.Execd, (execd) => execd.connect("s1"))
   yield* Stream.runDrain(Stream.take(client.command({ command: "yes" }), 1))
   yield* Effect.sync(() => process.stdout.write("taken\n"))

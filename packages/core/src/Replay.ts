@@ -4,10 +4,11 @@
  *
  * @since 0.1.0
  */
+
+import type * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
-import type * as Context from "effect/Context"
 import { jsonField, stringField } from "./internal/json.js"
 import type { Checkpoint, Ledger } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
@@ -68,7 +69,7 @@ const lineage = (
   ledger: Context.Tag.Service<Ledger>,
   sandboxId: string
 ): Effect.Effect<ReadonlyArray<Generation>, LedgerError | SandboxError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const generations: Array<Generation> = [{ sandboxId, until: Option.none() }]
     const seen = new Set([sandboxId])
     let current = sandboxId
@@ -114,7 +115,7 @@ export const findCheckpoint = (
   sandboxId: string,
   tag?: string | undefined
 ): Effect.Effect<Option.Option<Checkpoint>, LedgerError | SandboxError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     for (const generation of yield* lineage(ledger, sandboxId)) {
       const found = yield* ledger.lastCheckpoint(generation.sandboxId, {
         tag,
@@ -150,9 +151,13 @@ const addGeneration = (
     open.delete(seq)
     const exitCode = jsonField(entry.payload, "exitCode")
     if (
-      started === undefined || entry.event !== EventName.execCompleted || excluded.has(seq) ||
-      typeof exitCode !== "number" || !Number.isInteger(exitCode)
-    ) return
+      started === undefined ||
+      entry.event !== EventName.execCompleted ||
+      excluded.has(seq) ||
+      typeof exitCode !== "number" ||
+      !Number.isInteger(exitCode)
+    )
+      return
     const recorded: RecordedExec = {
       seq,
       command: started.command,
@@ -170,12 +175,20 @@ const addGeneration = (
       index.keyed.set(seq, recorded)
     }
   }
-  return ledger.read({
-    sandboxId: checkpoint.sandboxId,
-    events: [EventName.execStarted, EventName.execCompleted, EventName.execFailed],
-    withoutOutput: true,
-    until: checkpoint.cursor
-  }).pipe(Stream.runForEachChunk((entries) => Effect.sync(() => { for (const entry of entries) apply(entry) })))
+  return ledger
+    .read({
+      sandboxId: checkpoint.sandboxId,
+      events: [EventName.execStarted, EventName.execCompleted, EventName.execFailed],
+      withoutOutput: true,
+      until: checkpoint.cursor
+    })
+    .pipe(
+      Stream.runForEachChunk((entries) =>
+        Effect.sync(() => {
+          for (const entry of entries) apply(entry)
+        })
+      )
+    )
 }
 
 /**
@@ -188,7 +201,7 @@ export const load = (
   ledger: Context.Tag.Service<Ledger>,
   checkpoint: Checkpoint
 ): Effect.Effect<ReplayIndex, LedgerError | SandboxError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const generations = yield* lineage(ledger, checkpoint.sandboxId)
     const index = {
       bySeq: new Map<number, RecordedExec>(),
@@ -196,7 +209,11 @@ export const load = (
       keyed: new Map<number, RecordedExec>()
     }
     for (const generation of [...generations].reverse()) {
-      yield* addGeneration(ledger, Option.getOrElse(generation.until, () => checkpoint), index)
+      yield* addGeneration(
+        ledger,
+        Option.getOrElse(generation.until, () => checkpoint),
+        index
+      )
     }
     return index
   })
@@ -225,9 +242,8 @@ export const lookup = (
     readonly key?: string | undefined
   }
 ): Lookup => {
-  const recorded = asked.key === undefined
-    ? index.bySeq.get(asked.seq) ?? index.keyed.get(asked.seq)
-    : index.byKey.get(asked.key)
+  const recorded =
+    asked.key === undefined ? (index.bySeq.get(asked.seq) ?? index.keyed.get(asked.seq)) : index.byKey.get(asked.key)
   if (recorded === undefined) return { _tag: "Live" }
   return recorded.key === asked.key && recorded.command === asked.command && recorded.cwd === asked.cwd
     ? { _tag: "Replay", exec: recorded }

@@ -182,14 +182,15 @@ export const ExecIdentity = Schema.Struct({
  * @since 0.1.0
  * @category errors
  */
-export class ReplayDivergence
-  extends Schema.TaggedError<ReplayDivergence>("@sandglass/core/ReplayDivergence")("ReplayDivergence", {
+export class ReplayDivergence extends Schema.TaggedError<ReplayDivergence>("@sandglass/core/ReplayDivergence")(
+  "ReplayDivergence",
+  {
     sandboxId: Schema.String,
     seq: Schema.Number,
     recorded: ExecIdentity,
     asked: ExecIdentity
-  })
-{
+  }
+) {
   /**
    * @since 0.1.0
    */
@@ -208,9 +209,8 @@ export class ReplayDivergence
  * @since 0.1.0
  * @category guards
  */
-export const isSandboxError = (
-  u: unknown
-): u is SandboxError | CommandError | ExecError | ReplayDivergence => Predicate.hasProperty(u, TypeId)
+export const isSandboxError = (u: unknown): u is SandboxError | CommandError | ExecError | ReplayDivergence =>
+  Predicate.hasProperty(u, TypeId)
 
 /**
  * What an operation on a sandbox can fail with.

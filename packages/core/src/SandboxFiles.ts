@@ -97,26 +97,30 @@ export const make = (execd: ExecdClient): SandboxFiles => {
   const stream: SandboxFiles["stream"] = (path, options) => execd.download(path, options)
 
   const readBytes: SandboxFiles["readBytes"] = (path, options) =>
-    Stream.runCollect(stream(path, options)).pipe(Effect.map((pieces) => {
-      let length = 0
-      for (const piece of pieces) length += piece.length
-      const bytes = new Uint8Array(length)
-      let at = 0
-      for (const piece of pieces) {
-        bytes.set(piece, at)
-        at += piece.length
-      }
-      return bytes
-    }))
+    Stream.runCollect(stream(path, options)).pipe(
+      Effect.map((pieces) => {
+        let length = 0
+        for (const piece of pieces) length += piece.length
+        const bytes = new Uint8Array(length)
+        let at = 0
+        for (const piece of pieces) {
+          bytes.set(piece, at)
+          at += piece.length
+        }
+        return bytes
+      })
+    )
 
   const info: SandboxFiles["info"] = (path) =>
-    execd.info([path]).pipe(Effect.flatMap((found) => {
-      // Servers normalise paths; one was asked for, so one is the answer.
-      const entry = found.get(path) ?? found.values().next().value
-      return entry === undefined ? Effect.fail(missing(path)) : Effect.succeed(entry)
-    }))
+    execd.info([path]).pipe(
+      Effect.flatMap((found) => {
+        // Servers normalise paths; one was asked for, so one is the answer.
+        const entry = found.get(path) ?? found.values().next().value
+        return entry === undefined ? Effect.fail(missing(path)) : Effect.succeed(entry)
+      })
+    )
 
-  const writeAll: SandboxFiles["writeAll"] = (files) => files.length === 0 ? Effect.void : execd.upload(files)
+  const writeAll: SandboxFiles["writeAll"] = (files) => (files.length === 0 ? Effect.void : execd.upload(files))
 
   return {
     stream,
@@ -128,21 +132,26 @@ export const make = (execd: ExecdClient): SandboxFiles => {
     exists: (path) =>
       info(path).pipe(
         Effect.as(true),
-        Effect.catchIf((error) => error.reason === "NotFound", () => Effect.succeed(false))
+        Effect.catchIf(
+          (error) => error.reason === "NotFound",
+          () => Effect.succeed(false)
+        )
       ),
-    infoAll: (paths) => paths.length === 0 ? Effect.succeed(new Map()) : execd.info(paths),
+    infoAll: (paths) => (paths.length === 0 ? Effect.succeed(new Map()) : execd.info(paths)),
     search: (root, pattern) => execd.search(root, pattern),
     move: (from, to) => execd.move([{ from, to }]),
-    moveAll: (moves) => moves.length === 0 ? Effect.void : execd.move(moves),
+    moveAll: (moves) => (moves.length === 0 ? Effect.void : execd.move(moves)),
     replace: (path, replacement) =>
-      execd.replace({ [path]: replacement }).pipe(
-        Effect.map((counts) => counts.get(path) ?? Option.getOrElse(Option.fromIterable(counts.values()), () => 0))
-      ),
+      execd
+        .replace({ [path]: replacement })
+        .pipe(
+          Effect.map((counts) => counts.get(path) ?? Option.getOrElse(Option.fromIterable(counts.values()), () => 0))
+        ),
     setPermissions: (path, permission) => execd.setPermissions({ [path]: permission }),
-    remove: (...paths) => paths.length === 0 ? Effect.void : execd.removeFiles(paths),
+    remove: (...paths) => (paths.length === 0 ? Effect.void : execd.removeFiles(paths)),
     list: (path, options) => execd.listDirectory(path, options),
     makeDirectory: (path, permission) => execd.makeDirectories({ [path]: { mode: "755", ...permission } }),
-    removeDirectory: (...paths) => paths.length === 0 ? Effect.void : execd.removeDirectories(paths),
+    removeDirectory: (...paths) => (paths.length === 0 ? Effect.void : execd.removeDirectories(paths)),
     transfer: (path, to, toPath) =>
       Effect.flatMap(info(path), ({ mode }) => to.files.write(toPath ?? path, stream(path), { mode }))
   }

@@ -35,21 +35,24 @@ export interface SandboxHooks {
     | undefined
   /** A command was recorded and is about to run. Not called for a replayed one. */
   readonly onExecStarted?:
-    | ((sandbox: HookSandbox, exec: { readonly seq: number; readonly command: string }) => Effect.Effect<unknown, unknown>)
+    | ((
+        sandbox: HookSandbox,
+        exec: { readonly seq: number; readonly command: string }
+      ) => Effect.Effect<unknown, unknown>)
     | undefined
   /** A command's exit code was recorded. Not called for a replayed one. */
   readonly onExecCompleted?:
     | ((
-      sandbox: HookSandbox,
-      exec: { readonly seq: number; readonly command: string; readonly exitCode: number }
-    ) => Effect.Effect<unknown, unknown>)
+        sandbox: HookSandbox,
+        exec: { readonly seq: number; readonly command: string; readonly exitCode: number }
+      ) => Effect.Effect<unknown, unknown>)
     | undefined
   /** A command ended without an exit code. `reason` as in `exec.failed`, e.g. `interrupted`. */
   readonly onExecFailed?:
     | ((
-      sandbox: HookSandbox,
-      exec: { readonly seq: number; readonly command: string; readonly reason: string }
-    ) => Effect.Effect<unknown, unknown>)
+        sandbox: HookSandbox,
+        exec: { readonly seq: number; readonly command: string; readonly reason: string }
+      ) => Effect.Effect<unknown, unknown>)
     | undefined
 }
 
@@ -62,10 +65,19 @@ const guard = (name: string, hook: Effect.Effect<unknown, unknown>): Effect.Effe
 const compose = <Args extends ReadonlyArray<unknown>>(
   name: string,
   hooks: ReadonlyArray<((...args: Args) => Effect.Effect<unknown, unknown>) | undefined>
-): (...args: Args) => Effect.Effect<void> => {
+): ((...args: Args) => Effect.Effect<void>) => {
   const present = hooks.filter((hook) => hook !== undefined)
   if (present.length === 0) return () => Effect.void
-  return (...args) => Effect.forEach(present, (hook) => guard(name, Effect.suspend(() => hook(...args))), { discard: true })
+  return (...args) =>
+    Effect.forEach(
+      present,
+      (hook) =>
+        guard(
+          name,
+          Effect.suspend(() => hook(...args))
+        ),
+      { discard: true }
+    )
 }
 
 /**
@@ -100,10 +112,28 @@ export interface ComposedHooks {
  * @category combinators
  */
 export const composeHooks = (...hooks: ReadonlyArray<SandboxHooks | undefined>): ComposedHooks => ({
-  onCreated: compose("onCreated", hooks.map((_) => _?.onCreated)),
-  onClosed: compose("onClosed", hooks.map((_) => _?.onClosed)),
-  onCheckpoint: compose("onCheckpoint", hooks.map((_) => _?.onCheckpoint)),
-  onExecStarted: compose("onExecStarted", hooks.map((_) => _?.onExecStarted)),
-  onExecCompleted: compose("onExecCompleted", hooks.map((_) => _?.onExecCompleted)),
-  onExecFailed: compose("onExecFailed", hooks.map((_) => _?.onExecFailed))
+  onCreated: compose(
+    "onCreated",
+    hooks.map((_) => _?.onCreated)
+  ),
+  onClosed: compose(
+    "onClosed",
+    hooks.map((_) => _?.onClosed)
+  ),
+  onCheckpoint: compose(
+    "onCheckpoint",
+    hooks.map((_) => _?.onCheckpoint)
+  ),
+  onExecStarted: compose(
+    "onExecStarted",
+    hooks.map((_) => _?.onExecStarted)
+  ),
+  onExecCompleted: compose(
+    "onExecCompleted",
+    hooks.map((_) => _?.onExecCompleted)
+  ),
+  onExecFailed: compose(
+    "onExecFailed",
+    hooks.map((_) => _?.onExecFailed)
+  )
 })

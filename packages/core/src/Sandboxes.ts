@@ -8,7 +8,7 @@ import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
-import * as Scope from "effect/Scope"
+import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as Execd from "./Execd.js"
 import { IdGenerator } from "./IdGenerator.js"
@@ -151,10 +151,7 @@ export class Sandboxes extends Context.Tag("@sandglass/core/Sandboxes")<
      * A new container from a checkpoint of a session, and a new session that continues it: execs that had completed before the
      * checkpoint are answered from the ledger, the next ones run live.
      */
-    readonly resume: (
-      sandboxId: string,
-      options?: ResumeOptions
-    ) => Effect.Effect<Sandbox, SandboxFailure, Scope.Scope>
+    readonly resume: (sandboxId: string, options?: ResumeOptions) => Effect.Effect<Sandbox, SandboxFailure, Scope.Scope>
     /** A new container from a snapshot, in a session that replays nothing. */
     readonly restoreSnapshot: (
       snapshotId: string,
@@ -184,18 +181,29 @@ export class Sandboxes extends Context.Tag("@sandglass/core/Sandboxes")<
   }
 >() {}
 
-const span = (name: string) => <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.withSpan(self, name, { captureStackTrace: false })
+const span =
+  (name: string) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.withSpan(self, name, { captureStackTrace: false })
 
-const spanOf = (name: string, sandboxId: string) => <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
+const spanOf =
+  (name: string, sandboxId: string) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
 
 const isNotFound = (error: { readonly _tag: string; readonly reason: string }) =>
   error._tag === "OpenSandboxError" && error.reason === "NotFound"
 
 /** The request's part of the options. */
 const requestOf = (options: SessionOptions): CreateRequest => {
-  const { detached: _detached, hooks: _hooks, name: _name, resourceId: _resourceId, runId: _runId, ...request } = options
+  const {
+    detached: _detached,
+    hooks: _hooks,
+    name: _name,
+    resourceId: _resourceId,
+    runId: _runId,
+    ...request
+  } = options
   return request
 }
 
@@ -206,22 +214,24 @@ const requestOf = (options: SessionOptions): CreateRequest => {
 export const make = (
   options: Options = {}
 ): Effect.Effect<Context.Tag.Service<Sandboxes>, never, OpenSandbox | Execd.Execd | Ledger> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const ledger = yield* Ledger
     const openSandbox = yield* OpenSandbox
     const execd = yield* Execd.Execd
     const ids = yield* IdGenerator
-    const semaphore = options.maxConcurrent === undefined
-      ? undefined
-      : yield* Effect.makeSemaphore(Math.max(1, Math.floor(options.maxConcurrent)))
+    const semaphore =
+      options.maxConcurrent === undefined
+        ? undefined
+        : yield* Effect.makeSemaphore(Math.max(1, Math.floor(options.maxConcurrent)))
     const services: InternalSandbox.Services = {
       ledger,
       openSandbox,
       execd,
       nextId: ids.next,
-      permits: semaphore === undefined
-        ? { take: Effect.void, release: Effect.void }
-        : { take: Effect.asVoid(semaphore.take(1)), release: Effect.asVoid(semaphore.release(1)) },
+      permits:
+        semaphore === undefined
+          ? { take: Effect.void, release: Effect.void }
+          : { take: Effect.asVoid(semaphore.take(1)), release: Effect.asVoid(semaphore.release(1)) },
       readyTimeout: options.readyTimeout ?? "2 minutes",
       closeTimeout: options.closeTimeout ?? "10 seconds"
     }
@@ -237,7 +247,7 @@ export const make = (
       from: SandboxDetails | undefined,
       rest: Pick<InternalSandbox.Session, "links"> & Partial<InternalSandbox.Session>
     ): Effect.Effect<InternalSandbox.Session, SandboxError> =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         for (const field of ["name", "runId", "resourceId"] as const) {
           if (own[field]?.trim() === "") return yield* invalid(method, `${field} is blank`)
         }
@@ -255,7 +265,7 @@ export const make = (
       })
 
     const create = (own: CreateOptions) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { image, ...rest } = own
         const uri = typeof image === "object" ? image.uri : image
         return yield* InternalSandbox.begin(
@@ -269,12 +279,12 @@ export const make = (
 
     /** Started in an order that may differ a little from that of their sequences: the newest few are looked at. */
     const lastSeq = (sandboxId: string) =>
-      ledger.read({ sandboxId, events: [EventName.execStarted], withoutOutput: true, order: "desc", limit: 100 }).pipe(
-        Stream.runFold(0, (last, entry) => Math.max(last, entry.stepIdx))
-      )
+      ledger
+        .read({ sandboxId, events: [EventName.execStarted], withoutOutput: true, order: "desc", limit: 100 })
+        .pipe(Stream.runFold(0, (last, entry) => Math.max(last, entry.stepIdx)))
 
     const connect = (sandboxId: string, own: ConnectOptions = {}) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const details = yield* known(sandboxId)
         if (details?.status === "closed") {
           return yield* new SandboxError({
@@ -297,7 +307,7 @@ export const make = (
       })
 
     const continued = (checkpoint: Checkpoint, details: SandboxDetails, own: ResumeOptions) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { onDivergence, tag: _tag, ...rest } = own
         return yield* InternalSandbox.begin(
           services,
@@ -311,7 +321,7 @@ export const make = (
       })
 
     const resume = (sandboxId: string, own: ResumeOptions = {}) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const found = yield* Replay.findCheckpoint(ledger, sandboxId, own.tag)
         if (Option.isNone(found)) {
           return yield* new SandboxError({
@@ -334,7 +344,7 @@ export const make = (
       })
 
     const restoreSnapshot = (snapshotId: string, own: SessionOptions = {}) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const info = yield* openSandbox.getSnapshot(snapshotId)
         const details = yield* known(info.sandboxId)
         return yield* InternalSandbox.begin(
@@ -348,7 +358,7 @@ export const make = (
 
     /** Builds the environment in a sandbox of its own, which is closed before the snapshot is used. */
     const buildEnvironment = <E, R>(definition: EnvironmentDefinition<E, R>, own: SessionOptions) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const sandbox = yield* create({
           ...requestOf(own),
           image: definition.image,
@@ -369,7 +379,7 @@ export const make = (
 
     /** The snapshot that the ledger has for it, if the server still has that and the definition's image is the same. */
     const builtEnvironment = (definition: { readonly name: string; readonly image: string }) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const record = Option.getOrUndefined(yield* ledger.environment(definition.name))
         if (record === undefined || record.image !== definition.image) return undefined
         const state = yield* openSandbox.getSnapshot(record.snapshotId).pipe(
@@ -380,15 +390,14 @@ export const make = (
       })
 
     const environment = <E, R>(definition: EnvironmentDefinition<E, R>, own: SessionOptions = {}) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         if (definition.name.trim() === "" || definition.image.trim() === "") {
           return yield* invalid("Sandboxes.environment", "name and image must not be blank")
         }
         const snapshotId = yield* oneAtATime(
           definition.name,
-          Effect.flatMap(
-            builtEnvironment(definition),
-            (found) => found === undefined ? buildEnvironment(definition, own) : Effect.succeed(found)
+          Effect.flatMap(builtEnvironment(definition), (found) =>
+            found === undefined ? buildEnvironment(definition, own) : Effect.succeed(found)
           )
         )
         return yield* InternalSandbox.begin(
@@ -401,7 +410,7 @@ export const make = (
       })
 
     const close = (sandboxId: string) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const details = yield* known(sandboxId)
         yield* openSandbox.delete(sandboxId)
         if (details === undefined || details.status === "closed") return
@@ -415,7 +424,7 @@ export const make = (
       )
 
     const remove = (sandboxId: string, own: { readonly force?: boolean | undefined } = {}) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const details = yield* known(sandboxId)
         if (details !== undefined && details.status !== "closed") {
           if (own.force === true) yield* openSandbox.delete(sandboxId)
@@ -450,9 +459,7 @@ export const make = (
  * @since 0.1.0
  * @category layers
  */
-export const layerWith = (
-  options: Options
-): Layer.Layer<Sandboxes, never, OpenSandbox | Ledger> =>
+export const layerWith = (options: Options): Layer.Layer<Sandboxes, never, OpenSandbox | Ledger> =>
   Layer.provide(Layer.effect(Sandboxes, make(options)), Execd.layer)
 
 /**

@@ -13,7 +13,10 @@ test("counts words whatever their case", () => {
 })
 
 test("knows letters beyond ASCII", () => {
-  assert.deepEqual(count("Über Ünïcødé über"), [["über", 2], ["ünïcødé", 1]])
+  assert.deepEqual(count("Über Ünïcødé über"), [
+    ["über", 2],
+    ["ünïcødé", 1]
+  ])
 })
 
 test("has nothing to say of an empty text", () => {

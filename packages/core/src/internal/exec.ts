@@ -1,9 +1,6 @@
 import * as Channel from "effect/Channel"
 import * as Chunk from "effect/Chunk"
-import * as Clock from "effect/Clock"
-import type * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
-import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Effectable from "effect/Effectable"
 import * as Exit from "effect/Exit"
@@ -11,454 +8,19 @@ import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Mailbox from "effect/Mailbox"
 import * as Option from "effect/Option"
-import * as Ref from "effect/Ref"
-import * as Scope from "effect/Scope"
+import type * as Scope from "effect/Scope"
 import * as Sink from "effect/Sink"
 import * as Stream from "effect/Stream"
 import type { Exec, ExecOptions, ExecResult, OutputChunk, RunningExec, Writable } from "../Exec.js"
-import type { ExecdClient, ExecdEvent } from "../Execd.js"
-import type { EventInput, Ledger } from "../Ledger.js"
-import type { Cursor, Json, LedgerEntry } from "../LedgerEvent.js"
-import { EventName } from "../LedgerEvent.js"
-import { type OpenSandboxError } from "../OpenSandboxError.js"
-import * as Replay from "../Replay.js"
-import type { ExecErrorReason, ExecFailure } from "../SandboxError.js"
-import { CommandError, ExecError, ReplayDivergence, SandboxError } from "../SandboxError.js"
-import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
-import { jsonObject, stringField } from "./json.js"
+import type { Cursor } from "../LedgerEvent.js"
+import type { ExecFailure } from "../SandboxError.js"
+import { CommandError, ExecError } from "../SandboxError.js"
+import type { ExecContext, Location, Outcome, Spec } from "./execution.js"
+import { execution, recordedOutput, toOutput } from "./execution.js"
 import { OutputCollector, OutputTail } from "./output.js"
-import { bounded } from "./bounded.js"
-
-/** What the execs of one sandbox handle share. The mutable parts are touched only in synchronous steps. */
-export interface ExecContext {
-  readonly sandbox: HookSandbox
-  readonly ledger: Context.Tag.Service<Ledger>
-  readonly execd: ExecdClient
-  readonly hooks: ComposedHooks
-  readonly replay: Ref.Ref<Replay.ReplayIndex>
-  readonly onDivergence: "fail" | "live"
-  readonly sequence: { last: number }
-  readonly running: RunningSeqs
-  readonly isClosed: () => boolean
-}
-
-/**
- * Which execs are in flight. A checkpoint opens a window before it asks for the snapshot: whatever runs inside the window may or
- * may not be part of the snapshot, so it must not be replayed from that checkpoint.
- */
-export class RunningSeqs {
-  private readonly seqs = new Set<number>()
-  private readonly windows = new Set<Set<number>>()
-
-  add(seq: number): void {
-    this.seqs.add(seq)
-    for (const window of this.windows) window.add(seq)
-  }
-
-  delete(seq: number): void {
-    this.seqs.delete(seq)
-  }
-
-  openWindow(): Set<number> {
-    const window = new Set(this.seqs)
-    this.windows.add(window)
-    return window
-  }
-
-  closeWindow(window: Set<number>): void {
-    this.windows.delete(window)
-  }
-}
-
-interface Outcome {
-  readonly seq: number
-  readonly exitCode: number
-  readonly outputIncomplete: boolean
-  readonly replayed: boolean
-}
-
-/** Where an execution's output stands in the ledger. */
-interface Location {
-  readonly sandboxId: string
-  readonly seq: number
-  readonly after: Cursor
-  readonly until?: Cursor | undefined
-}
-
-/** One run of a command: its chunks, recorded before they come out, and at the end its outcome. */
-type Execution = Channel.Channel<Chunk.Chunk<OutputChunk>, unknown, ExecFailure, unknown, Outcome, unknown>
+import { commandLine } from "./shell.js"
 
 const defaultMaxOutput = 8 * 1024 * 1024
-
-const quote = (word: string): string =>
-  /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
-
-/** A command given as words becomes a command line that a POSIX shell reads as just these words. */
-export const commandLine = (command: string | ReadonlyArray<string>): string =>
-  typeof command === "string" ? command : command.map(quote).join(" ")
-
-interface Spec {
-  readonly command: string
-  readonly options: ExecOptions
-}
-
-const validate = (spec: Spec): Effect.Effect<void, SandboxError> => {
-  const problem = spec.command.trim() === ""
-    ? "an empty command"
-    : spec.options.key === ""
-    ? "an empty key"
-    : spec.options.maxOutput !== undefined && !(spec.options.maxOutput >= 0)
-    ? "maxOutput must not be negative"
-    : spec.options.gid !== undefined && spec.options.uid === undefined
-    ? "gid needs uid"
-    : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
-    ? "timeout is no duration"
-    : undefined
-  return problem === undefined
-    ? Effect.void
-    : Effect.fail(new SandboxError({ method: "Sandbox.exec", reason: "InvalidOptions", description: problem }))
-}
-
-const outputEvents = (context: ExecContext, seq: number, chunks: ReadonlyArray<OutputChunk>): Array<EventInput> =>
-  chunks.map((chunk) => ({
-    sandboxId: context.sandbox.id,
-    name: context.sandbox.name,
-    stepIdx: seq,
-    event: EventName.execOutput,
-    payload: { seq, type: chunk.stream, text: chunk.text }
-  }))
-
-const event = (
-  context: ExecContext,
-  seq: number,
-  name: string,
-  payload: { readonly [key: string]: Json | undefined }
-): EventInput => ({
-  sandboxId: context.sandbox.id,
-  name: context.sandbox.name,
-  stepIdx: seq,
-  event: name,
-  payload: jsonObject(payload)
-})
-
-/** The recorded output at a location, chunk by chunk. */
-const recordedOutput = (ledger: ExecContext["ledger"], location: Location) =>
-  ledger.read({
-    sandboxId: location.sandboxId,
-    stepIdx: location.seq,
-    events: [EventName.execOutput],
-    after: location.after,
-    until: location.until
-  })
-
-const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> => {
-  const type = stringField(payload, "type")
-  const text = stringField(payload, "text")
-  return text !== undefined && (type === "stdout" || type === "stderr")
-    ? Option.some({ stream: type, text })
-    : Option.none()
-}
-
-const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
-  Stream.toChannel(
-    recordedOutput(context.ledger, {
-      sandboxId: recorded.sandboxId,
-      seq: recorded.seq,
-      after: recorded.started,
-      until: recorded.completed
-    }).pipe(Stream.mapChunks(Chunk.filterMap(toOutput)))
-  ).pipe(
-    Channel.map((): Outcome => ({
-      seq,
-      exitCode: recorded.exitCode,
-      outputIncomplete: recorded.outputIncomplete,
-      replayed: true
-    }))
-  )
-
-/** What is known of a run that is under way. */
-interface RunState {
-  commandId: string | undefined
-  /** The request may have reached the server. */
-  sent: Fiber.Fiber<unknown, unknown> | undefined
-  /** Nothing is left running on the server. */
-  ended: boolean
-  /** `exec.completed` is in the ledger. */
-  completed: boolean
-  failure: { readonly reason: string; readonly message: string } | undefined
-}
-
-type Step =
-  | { readonly _tag: "More"; readonly chunks: ReadonlyArray<OutputChunk> }
-  | { readonly _tag: "Done"; readonly chunks: ReadonlyArray<OutputChunk>; readonly outcome: Outcome }
-  | { readonly _tag: "Failed"; readonly chunks: ReadonlyArray<OutputChunk>; readonly error: ExecFailure }
-
-/** How long after an interruption the id of a command that was just sent is waited for. */
-const commandIdTimeout = "2 seconds"
-const stopTimeout = "5 seconds"
-const recordTimeout = "5 seconds"
-
-const live = (
-  context: ExecContext,
-  spec: Spec,
-  seq: number,
-  onStarted: (location: Location) => Effect.Effect<void>
-): Execution =>
-  Channel.unwrapScoped(Effect.gen(function*() {
-    const { execd, hooks, ledger, sandbox } = context
-    const { options } = spec
-    const told = { seq, command: spec.command }
-    const state: RunState = { commandId: undefined, sent: undefined, ended: false, completed: false, failure: undefined }
-    const tail = new OutputTail()
-    const connection = yield* Scope.make()
-
-    const stop = Effect.gen(function*() {
-      if (state.sent === undefined || state.ended) return
-      if (state.commandId === undefined) {
-        yield* Fiber.await(state.sent).pipe(Effect.timeoutOption(commandIdTimeout))
-      }
-      if (state.commandId !== undefined) yield* execd.interrupt(state.commandId)
-    })
-
-    const release = Effect.gen(function*() {
-      context.running.delete(seq)
-      if (!state.completed) {
-        yield* bounded("stopping a command", stopTimeout, stop)
-        const failure = state.failure ?? { reason: "interrupted", message: "the exec was interrupted" }
-        const { commandId } = state
-        yield* bounded(
-          "recording exec.failed",
-          recordTimeout,
-          ledger.append(event(context, seq, EventName.execFailed, { seq, ...failure, commandId }))
-        )
-        yield* hooks.onExecFailed(sandbox, { ...told, reason: failure.reason })
-      }
-      yield* bounded("closing a connection", stopTimeout, Scope.close(connection, Exit.void))
-    })
-
-    const started = yield* Effect.acquireRelease(
-      ledger.append(event(context, seq, EventName.execStarted, {
-        seq,
-        cmd: spec.command,
-        key: options.key,
-        cwd: options.cwd,
-        shell: options.shell,
-        envNames: options.env === undefined ? undefined : Object.keys(options.env)
-      })).pipe(Effect.tap(() => Effect.sync(() => context.running.add(seq)))),
-      () => release
-    )
-    yield* onStarted({ sandboxId: sandbox.id, seq, after: { ts: started.ts, id: started.id } })
-    yield* hooks.onExecStarted(sandbox, told)
-
-    const startedAt = yield* Clock.currentTimeMillis
-    const pull = yield* Stream.toPull(execd.command({
-      command: options.shell === undefined ? spec.command : `${quote(options.shell)} -c ${quote(spec.command)}`,
-      cwd: options.cwd,
-      env: options.env,
-      timeout: options.timeout,
-      uid: options.uid,
-      gid: options.gid
-    })).pipe(Scope.extend(connection))
-
-    // The first pull outlives an interruption of the exec until the connection is closed: the id that it brings is what the
-    // command can be stopped with.
-    const first = yield* pull.pipe(
-      Effect.tap((events) =>
-        Effect.sync(() => {
-          const init = Chunk.findFirst(events, (_) => _._tag === "Init")
-          if (Option.isSome(init) && init.value._tag === "Init") state.commandId = init.value.commandId
-        })
-      ),
-      Effect.interruptible,
-      Effect.forkIn(connection)
-    )
-    state.sent = first
-
-    const execError = (reason: ExecErrorReason, description: string, cause?: OpenSandboxError) =>
-      new ExecError({
-        sandboxId: sandbox.id,
-        seq,
-        command: spec.command,
-        reason: context.isClosed() ? "Closed" : reason,
-        description,
-        code: cause?.code,
-        stdout: tail.stdout.text,
-        stderr: tail.stderr.text,
-        cause
-      })
-
-    const failed = (chunks: ReadonlyArray<OutputChunk>, error: ExecError): Step => {
-      state.failure = { reason: error.reason.toLowerCase(), message: error.description }
-      return { _tag: "Failed", chunks, error }
-    }
-
-    const completed = (chunks: ReadonlyArray<OutputChunk>, exitCode: number, outputIncomplete: boolean) =>
-      ledger.appendAll([
-        ...outputEvents(context, seq, chunks),
-        event(context, seq, EventName.execCompleted, {
-          seq,
-          exitCode,
-          commandId: state.commandId,
-          stdoutLength: tail.stdout.total,
-          stderrLength: tail.stderr.total,
-          outputIncomplete: outputIncomplete ? true : undefined
-        })
-      ]).pipe(
-        Effect.zipRight(Effect.sync((): Step => {
-          state.completed = true
-          return { _tag: "Done", chunks, outcome: { seq, exitCode, outputIncomplete, replayed: false } }
-        })),
-        // Cut between the two, it would be recorded as completed and then as failed.
-        Effect.uninterruptible,
-        Effect.tap(() => hooks.onExecCompleted(sandbox, { ...told, exitCode }))
-      )
-
-    const onEvents = (events: Chunk.Chunk<ExecdEvent>): Effect.Effect<Step, ExecFailure> => {
-      const chunks: Array<OutputChunk> = []
-      for (const event of events) {
-        if (event._tag === "Init") state.commandId = event.commandId
-        else if (event._tag === "Output") chunks.push({ stream: event.stream, text: event.text })
-        else {
-          tail.add(chunks)
-          state.ended = true
-          if (event.exitCode !== undefined) return completed(chunks, event.exitCode, false)
-          return ledger.appendAll(outputEvents(context, seq, chunks)).pipe(
-            Effect.zipRight(Clock.currentTimeMillis),
-            Effect.map((now) => {
-              const message = event.message ?? ""
-              const timedOut = options.timeout !== undefined &&
-                now - startedAt >= Duration.toMillis(Duration.decode(options.timeout))
-              return failed(
-                chunks,
-                timedOut
-                  ? execError("Timeout", "killed by the server after its timeout")
-                  : message === "-1" || /signal|kill/i.test(message)
-                  ? execError("Killed", message === "-1" ? "ended by a signal" : message)
-                  : execError("Failed", message === "" ? "the server gave no exit code" : message)
-              )
-            })
-          )
-        }
-      }
-      if (chunks.length === 0) return Effect.succeed({ _tag: "More", chunks })
-      tail.add(chunks)
-      return Effect.as(ledger.appendAll(outputEvents(context, seq, chunks)), { _tag: "More", chunks })
-    }
-
-    /** The connection is gone without a terminal event: the server may still know how the command ended. */
-    const onLost = (cause: OpenSandboxError | undefined): Effect.Effect<Step, ExecFailure> => {
-      const description = cause?.description ?? "the stream ended without a terminal event"
-      const { commandId } = state
-      const lost = (what: string) => failed([], execError("Lost", `${description}; ${what}`, cause))
-      if (commandId === undefined) return Effect.succeed(lost("the command may or may not have run"))
-      return execd.status(commandId).pipe(
-        Effect.matchEffect({
-          onFailure: () => Effect.succeed(lost("the server cannot say how the command ended")),
-          onSuccess: (status) => {
-            if (status.running) return Effect.succeed(lost("the command was still running and is stopped"))
-            state.ended = true
-            if (Option.isSome(status.exitCode) && status.exitCode.value >= 0) {
-              return completed([], status.exitCode.value, true)
-            }
-            return Effect.succeed(
-              Option.isSome(status.exitCode)
-                ? failed([], execError("Killed", status.error ?? "ended by a signal", cause))
-                : lost(status.error ?? "the server does not know its exit code")
-            )
-          }
-        })
-      )
-    }
-
-    const onError = (error: Option.Option<OpenSandboxError>): Effect.Effect<Step, ExecFailure> => {
-      if (Option.isNone(error) || error.value.reason === "Transport" || error.value.reason === "Timeout") {
-        return onLost(Option.getOrUndefined(error))
-      }
-      const refusal = error.value
-      if (state.commandId === undefined && refusal.status !== undefined && refusal.status >= 300) {
-        state.failure = { reason: "rejected", message: refusal.message }
-        // Only an answer of the server's own says that nothing runs; a gateway's says nothing.
-        state.ended = refusal.status < 500
-        return Effect.succeed({ _tag: "Failed", chunks: [], error: refusal })
-      }
-      return Effect.succeed(failed(
-        [],
-        execError(refusal.reason === "Decode" ? "Protocol" : "Failed", refusal.description ?? refusal.message, refusal)
-      ))
-    }
-
-    const step = (events: typeof pull): Effect.Effect<Step, ExecFailure> =>
-      Effect.matchEffect(events, { onFailure: onError, onSuccess: onEvents }).pipe(
-        Effect.tapError((error) =>
-          Effect.sync(() => {
-            state.failure ??= { reason: "ledger", message: error.message }
-          })
-        )
-      )
-
-    const emit = (chunks: ReadonlyArray<OutputChunk>, rest: Execution): Execution =>
-      chunks.length === 0 ? rest : Channel.zipRight(Channel.write(Chunk.unsafeFromArray(chunks)), rest)
-
-    const loop = (events: typeof pull): Execution =>
-      Channel.flatMap(Channel.fromEffect(step(events)), (step) => {
-        switch (step._tag) {
-          case "More":
-            return emit(step.chunks, Channel.suspend(() => loop(pull)))
-          case "Done":
-            return emit(step.chunks, Channel.succeed(step.outcome))
-          case "Failed":
-            return emit(step.chunks, Channel.fail(step.error))
-        }
-      })
-
-    return loop(Fiber.join(first))
-  }))
-
-/** One run: decides between replay and the real thing. */
-const execution = (
-  context: ExecContext,
-  spec: Spec,
-  onStarted: (location: Location) => Effect.Effect<void> = () => Effect.void
-): Execution =>
-  Channel.unwrap(Effect.gen(function*() {
-    yield* validate(spec)
-    if (context.isClosed()) {
-      return yield* new SandboxError({
-        method: "Sandbox.exec",
-        reason: "Closed",
-        description: "the sandbox is closed",
-        sandboxId: context.sandbox.id
-      })
-    }
-    const seq = ++context.sequence.last
-    const asked = { seq, command: spec.command, cwd: spec.options.cwd, key: spec.options.key }
-    const found = Replay.lookup(yield* Ref.get(context.replay), asked)
-    if (found._tag === "Replay") {
-      const { completed, sandboxId, started } = found.exec
-      yield* onStarted({ sandboxId, seq: found.exec.seq, after: started, until: completed })
-      return replayed(context, seq, found.exec)
-    }
-    if (found._tag === "Diverged") {
-      const divergence = new ReplayDivergence({
-        sandboxId: context.sandbox.id,
-        seq,
-        recorded: {
-          command: found.recorded.command,
-          ...(found.recorded.cwd === undefined ? {} : { cwd: found.recorded.cwd }),
-          ...(found.recorded.key === undefined ? {} : { key: found.recorded.key })
-        },
-        asked: {
-          command: asked.command,
-          ...(asked.cwd === undefined ? {} : { cwd: asked.cwd }),
-          ...(asked.key === undefined ? {} : { key: asked.key })
-        }
-      })
-      if (context.onDivergence === "fail") return yield* divergence
-      yield* Ref.set(context.replay, Replay.empty)
-      yield* Effect.logWarning(`${divergence.message}; running live from here`)
-    }
-    return live(context, spec, seq, onStarted)
-  }))
 
 const commandError = (context: ExecContext, spec: Spec, outcome: Outcome, tail: OutputTail) =>
   new CommandError({
@@ -513,22 +75,22 @@ const collect = <E = never, R = never>(
       Effect.flatMap((outcome) =>
         outcome.exitCode === 0 || !isStrict(spec)
           ? Effect.succeed<ExecResult>({
-            ...outcome,
-            stdout: collected.stdout.text,
-            stderr: collected.stderr.text,
-            truncated: collected.stdout.truncated || collected.stderr.truncated,
-            stdoutLength: collected.stdout.total,
-            stderrLength: collected.stderr.total
-          })
+              ...outcome,
+              stdout: collected.stdout.text,
+              stderr: collected.stderr.text,
+              truncated: collected.stdout.truncated || collected.stderr.truncated,
+              stdoutLength: collected.stdout.total,
+              stderrLength: collected.stderr.total
+            })
           : Effect.fail(commandError(context, spec, outcome, tail))
       )
     )
   })
 
 const textOf = (stream: OutputChunk["stream"]) =>
-  Stream.mapChunks(Chunk.filterMap((chunk: OutputChunk) =>
-    chunk.stream === stream ? Option.some(chunk.text) : Option.none()
-  ))
+  Stream.mapChunks(
+    Chunk.filterMap((chunk: OutputChunk) => (chunk.stream === stream ? Option.some(chunk.text) : Option.none()))
+  )
 
 const views = (output: Stream.Stream<OutputChunk, ExecFailure>) => {
   const stdout = output.pipe(textOf("stdout"))
@@ -544,20 +106,22 @@ const writeTo = (
 ): Effect.Effect<void, ExecError> =>
   Effect.async((resume) => {
     const fail = (cause: unknown) =>
-      resume(Effect.fail(
-        new ExecError({
-          sandboxId: context.sandbox.id,
-          seq,
-          command: spec.command,
-          reason: "Pipe",
-          description: cause instanceof Error ? cause.message : String(cause),
-          stdout: "",
-          stderr: "",
-          cause
-        })
-      ))
+      resume(
+        Effect.fail(
+          new ExecError({
+            sandboxId: context.sandbox.id,
+            seq,
+            command: spec.command,
+            reason: "Pipe",
+            description: cause instanceof Error ? cause.message : String(cause),
+            stdout: "",
+            stderr: "",
+            cause
+          })
+        )
+      )
     try {
-      target.write(text, (error) => error ? fail(error) : resume(Effect.void))
+      target.write(text, (error) => (error ? fail(error) : resume(Effect.void)))
     } catch (cause) {
       fail(cause)
     }
@@ -588,12 +152,15 @@ const pipeToSink = <E, R>(
   spec: Spec,
   sink: Sink.Sink<unknown, OutputChunk, unknown, E, R>
 ): Effect.Effect<ExecResult, ExecFailure | E, R> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const mailbox = yield* Mailbox.make<OutputChunk>({ capacity: 64, strategy: "suspend" })
-    const [result] = yield* Effect.all([
-      collect(context, spec, (chunks) => mailbox.offerAll(chunks)).pipe(Effect.ensuring(mailbox.end)),
-      Stream.run(Mailbox.toStream(mailbox), sink).pipe(Effect.ensuring(mailbox.shutdown))
-    ], { concurrency: 2 })
+    const [result] = yield* Effect.all(
+      [
+        collect(context, spec, (chunks) => mailbox.offerAll(chunks)).pipe(Effect.ensuring(mailbox.end)),
+        Stream.run(Mailbox.toStream(mailbox), sink).pipe(Effect.ensuring(mailbox.shutdown))
+      ],
+      { concurrency: 2 }
+    )
     return result
   })
 
@@ -607,7 +174,10 @@ class ExecImpl extends Effectable.Class<ExecResult, ExecFailure> implements Exec
   readonly lines: Exec["lines"]
   readonly pipeTo: Exec["pipeTo"]
 
-  constructor(private readonly context: ExecContext, private readonly spec: Spec) {
+  constructor(
+    private readonly context: ExecContext,
+    private readonly spec: Spec
+  ) {
     super()
     const { lines, output, stderr, stdout } = views(outputOf(context, spec))
     this.output = output
@@ -616,7 +186,10 @@ class ExecImpl extends Effectable.Class<ExecResult, ExecFailure> implements Exec
     this.lines = lines
     // The overloads are told apart by the target, which the compiler cannot follow.
     this.pipeTo = ((target: Writable | object, stderr?: Writable) =>
-      span("Sandbox.exec", context)(
+      span(
+        "Sandbox.exec",
+        context
+      )(
         isSink(target) ? pipeToSink(context, spec, target) : pipeToWritable(context, spec, target as Writable, stderr)
       )) as Exec["pipeTo"]
   }
@@ -630,8 +203,10 @@ class ExecImpl extends Effectable.Class<ExecResult, ExecFailure> implements Exec
   }
 }
 
-const span = (name: string, context: ExecContext) => <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": context.sandbox.id } })
+const span =
+  (name: string, context: ExecContext) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": context.sandbox.id } })
 
 export const make = (context: ExecContext, command: string | ReadonlyArray<string>, options: ExecOptions = {}): Exec =>
   new ExecImpl(context, { command: commandLine(command), options })
@@ -642,7 +217,7 @@ export const start = (
   command: string | ReadonlyArray<string>,
   options: ExecOptions = {}
 ): Effect.Effect<RunningExec, ExecFailure, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const spec: Spec = { command: commandLine(command), options }
     let ended: Exit.Exit<ExecResult, ExecFailure> | undefined
     let progress = Deferred.unsafeMake<void>(FiberId.none)
@@ -683,31 +258,28 @@ export const start = (
         stderr: ""
       })
     )
-    const settle = (exit: Exit.Exit<ExecResult, ExecFailure>) =>
-      Exit.isInterrupted(exit) ? interrupted : exit
+    const settle = (exit: Exit.Exit<ExecResult, ExecFailure>) => (Exit.isInterrupted(exit) ? interrupted : exit)
 
-    const output: Stream.Stream<OutputChunk, ExecFailure> = Stream.paginateChunkEffect(
-      location.after,
-      (after) =>
-        Effect.gen(function*() {
-          // Both are looked at before the ledger is: what comes later shows up as progress.
-          const next = progress
-          const end = ended
-          const entries = yield* recordedOutput(context.ledger, { ...location, after }).pipe(
-            Stream.take(256),
-            Stream.runCollect
-          )
-          if (Chunk.isNonEmpty(entries)) {
-            const { id, ts } = Chunk.lastNonEmpty(entries)
-            return [Chunk.filterMap(entries, toOutput), Option.some({ ts, id })] as const
-          }
-          if (end !== undefined) {
-            yield* settle(end)
-            return [Chunk.empty<OutputChunk>(), Option.none<Cursor>()] as const
-          }
-          yield* Deferred.await(next)
-          return [Chunk.empty<OutputChunk>(), Option.some(after)] as const
-        })
+    const output: Stream.Stream<OutputChunk, ExecFailure> = Stream.paginateChunkEffect(location.after, (after) =>
+      Effect.gen(function* () {
+        // Both are looked at before the ledger is: what comes later shows up as progress.
+        const next = progress
+        const end = ended
+        const entries = yield* recordedOutput(context.ledger, { ...location, after }).pipe(
+          Stream.take(256),
+          Stream.runCollect
+        )
+        if (Chunk.isNonEmpty(entries)) {
+          const { id, ts } = Chunk.lastNonEmpty(entries)
+          return [Chunk.filterMap(entries, toOutput), Option.some({ ts, id })] as const
+        }
+        if (end !== undefined) {
+          yield* settle(end)
+          return [Chunk.empty<OutputChunk>(), Option.none<Cursor>()] as const
+        }
+        yield* Deferred.await(next)
+        return [Chunk.empty<OutputChunk>(), Option.some(after)] as const
+      })
     )
     return {
       ...views(output),

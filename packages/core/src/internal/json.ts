@@ -1,9 +1,7 @@
 import type { Json } from "../LedgerEvent.js"
 
 /** A JSON object of the fields that are there. */
-export const jsonObject = (
-  fields: { readonly [key: string]: Json | undefined }
-): { readonly [key: string]: Json } => {
+export const jsonObject = (fields: { readonly [key: string]: Json | undefined }): { readonly [key: string]: Json } => {
   const object: { [key: string]: Json } = {}
   for (const [key, value] of Object.entries(fields)) {
     if (value !== undefined) object[key] = value
@@ -14,8 +12,8 @@ export const jsonObject = (
 /** A field of a JSON object; undefined where there is none, or no object. */
 export const jsonField = (value: Json | undefined, name: string): Json | undefined =>
   typeof value === "object" && value !== null && !Array.isArray(value)
-    // Array.isArray does not narrow readonly arrays away.
-    ? (value as { readonly [key: string]: Json })[name]
+    ? // Array.isArray does not narrow readonly arrays away.
+      (value as { readonly [key: string]: Json })[name]
     : undefined
 
 export const stringField = (value: Json | undefined, name: string): string | undefined => {

@@ -1,5 +1,5 @@
 import type * as Context from "effect/Context"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Ref from "effect/Ref"
@@ -18,11 +18,11 @@ import { SandboxError } from "../SandboxError.js"
 import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import { bounded, within } from "./bounded.js"
+import * as InternalExec from "./exec.js"
+import type { ExecContext } from "./execution.js"
+import { RunningSeqs } from "./execution.js"
 import { jsonObject } from "./json.js"
 import { labelValue } from "./labels.js"
-import type { ExecContext } from "./exec.js"
-import * as InternalExec from "./exec.js"
-import { RunningSeqs } from "./exec.js"
 
 /** What all sandboxes of one `Sandboxes` share. */
 export interface Services {
@@ -60,7 +60,12 @@ const poll = <A, E, E2>(
       Effect.flatMap(done(value), (yes) =>
         yes
           ? Effect.succeed(value)
-          : Effect.zipRight(Effect.sleep(pause), Effect.suspend(() => go(Math.min(pause * 1.5, 2000))))))
+          : Effect.zipRight(
+              Effect.sleep(pause),
+              Effect.suspend(() => go(Math.min(pause * 1.5, 2000)))
+            )
+      )
+    )
   return go(20)
 }
 
@@ -77,9 +82,7 @@ const awaitState = (
   poll(services.openSandbox.get(sandboxId), ({ status }) => {
     if (status.state === wanted) return Effect.succeed(true)
     return status.state === "Failed" || status.state === "Terminated" || status.state === "Stopping"
-      ? Effect.fail(
-        new SandboxError({ method, reason: "StartFailed", description: statusText(status), sandboxId })
-      )
+      ? Effect.fail(new SandboxError({ method, reason: "StartFailed", description: statusText(status), sandboxId }))
       : Effect.succeed(false)
   }).pipe(
     Effect.catchIf(
@@ -89,24 +92,29 @@ const awaitState = (
           new SandboxError({ method, reason: "StartFailed", description: "it no longer exists", sandboxId, cause })
         )
     ),
-    notLongerThan(services.readyTimeout, () =>
-      new SandboxError({ method, reason: "NotReady", description: `it did not become ${wanted} in time`, sandboxId }))
+    notLongerThan(
+      services.readyTimeout,
+      () =>
+        new SandboxError({ method, reason: "NotReady", description: `it did not become ${wanted} in time`, sandboxId })
+    )
   )
 
-const notLongerThan = <E2>(timeout: Duration.DurationInput, onTimeout: () => E2) =>
-<A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E | E2, R> =>
-  Effect.timeoutFail(self, { duration: timeout, onTimeout })
+const notLongerThan =
+  <E2>(timeout: Duration.DurationInput, onTimeout: () => E2) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E | E2, R> =>
+    Effect.timeoutFail(self, { duration: timeout, onTimeout })
 
 const awaitReady = (services: Services, method: string, context: ExecContext): Effect.Effect<void, SandboxFailure> =>
   context.execd.ready({ timeout: services.readyTimeout }).pipe(
-    Effect.mapError((cause) =>
-      new SandboxError({
-        method,
-        reason: "NotReady",
-        description: `no command could be run in it: ${cause.message}`,
-        sandboxId: context.sandbox.id,
-        cause
-      })
+    Effect.mapError(
+      (cause) =>
+        new SandboxError({
+          method,
+          reason: "NotReady",
+          description: `no command could be run in it: ${cause.message}`,
+          sandboxId: context.sandbox.id,
+          cause
+        })
     )
   )
 
@@ -116,18 +124,19 @@ const snapshot = (
   sandboxId: string,
   name: string | undefined
 ): Effect.Effect<string, SandboxFailure> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { openSandbox } = services
     const made = yield* openSandbox.createSnapshot(sandboxId, { name })
     const failure = (description: string) =>
       new SandboxError({ method: "Sandbox.checkpoint", reason: "SnapshotFailed", description, sandboxId })
-    const ready = made.status.state === "Ready" ? Effect.void : poll(
-      openSandbox.getSnapshot(made.id),
-      ({ status }) =>
-        status.state === "Failed" || status.state === "Deleting"
-          ? Effect.fail(failure(statusText(status)))
-          : Effect.succeed(status.state === "Ready")
-    )
+    const ready =
+      made.status.state === "Ready"
+        ? Effect.void
+        : poll(openSandbox.getSnapshot(made.id), ({ status }) =>
+            status.state === "Failed" || status.state === "Deleting"
+              ? Effect.fail(failure(statusText(status)))
+              : Effect.succeed(status.state === "Ready")
+          )
     yield* ready.pipe(
       notLongerThan(services.readyTimeout, () => failure("the snapshot was not ready in time")),
       Effect.onError(() => bounded("deleting a snapshot", services.closeTimeout, openSandbox.deleteSnapshot(made.id)))
@@ -140,7 +149,7 @@ const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHoo
   Effect.acquireUseRelease(
     Effect.sync(() => context.running.openWindow()),
     (window) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { id, name } = context.sandbox
         const snapshotId = yield* snapshot(services, id, tag)
         const payload = jsonObject({
@@ -148,20 +157,18 @@ const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHoo
           name: tag,
           inFlight: window.size === 0 ? undefined : [...window]
         })
-        const entry = yield* services.ledger.append({
-          sandboxId: id,
-          name,
-          event: EventName.checkpointCreated,
-          payload
-        }).pipe(
-          Effect.onError(() =>
-            bounded(
-              "deleting a snapshot",
-              services.closeTimeout,
-              services.openSandbox.deleteSnapshot(snapshotId)
+        const entry = yield* services.ledger
+          .append({
+            sandboxId: id,
+            name,
+            event: EventName.checkpointCreated,
+            payload
+          })
+          .pipe(
+            Effect.onError(() =>
+              bounded("deleting a snapshot", services.closeTimeout, services.openSandbox.deleteSnapshot(snapshotId))
             )
           )
-        )
         const made: Checkpoint = {
           sandboxId: id,
           name,
@@ -179,8 +186,10 @@ const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHoo
 /** What `resources` of the create request are when the caller names none. */
 export const defaultResources = { cpu: "500m", memory: "512Mi" }
 
-const span = (name: string, sandboxId: string) => <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
+const span =
+  (name: string, sandboxId: string) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
 
 /** Where closing stands; shared by the handle and its finalizer. */
 interface Lifetime {
@@ -195,12 +204,9 @@ const closing = (
   lifetime: Lifetime
 ): Effect.Effect<Effect.Effect<void>> =>
   Effect.cached(
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       lifetime.closed = true
-      const deleted = yield* services.openSandbox.delete(sandbox.id).pipe(
-        within(services.closeTimeout),
-        Effect.exit
-      )
+      const deleted = yield* services.openSandbox.delete(sandbox.id).pipe(within(services.closeTimeout), Effect.exit)
       if (Exit.isFailure(deleted)) yield* Effect.logWarning(`sandbox ${sandbox.id} could not be deleted`, deleted.cause)
       if (lifetime.recorded) {
         yield* bounded(
@@ -233,12 +239,13 @@ const handle = (
   const { ledger, openSandbox } = services
   const { id, name } = context.sandbox
   const open = <A, E, R>(method: string, self: Effect.Effect<A, E, R>): Effect.Effect<A, E | SandboxError, R> =>
-    Effect.suspend((): Effect.Effect<A, E | SandboxError, R> =>
-      lifetime.closed
-        ? Effect.fail(
-          new SandboxError({ method, reason: "Closed", description: "the sandbox is closed", sandboxId: id })
-        )
-        : self
+    Effect.suspend(
+      (): Effect.Effect<A, E | SandboxError, R> =>
+        lifetime.closed
+          ? Effect.fail(
+              new SandboxError({ method, reason: "Closed", description: "the sandbox is closed", sandboxId: id })
+            )
+          : self
     ).pipe(span(method, id))
 
   return {
@@ -255,38 +262,44 @@ const handle = (
         "Sandbox.checkpoint",
         tag === ""
           ? Effect.fail(
-            new SandboxError({
-              method: "Sandbox.checkpoint",
-              reason: "InvalidOptions",
-              description: "an empty tag",
-              sandboxId: id
-            })
-          )
+              new SandboxError({
+                method: "Sandbox.checkpoint",
+                reason: "InvalidOptions",
+                description: "an empty tag",
+                sandboxId: id
+              })
+            )
           : checkpoint(services, context, session.hooks, tag)
       ),
     fork: (options) =>
       open(
         "Sandbox.fork",
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const { snapshotId } = yield* checkpoint(services, context, session.hooks, undefined)
           const forkName = options?.name ?? `fork-${name}-${(yield* services.nextId).slice(0, 8)}`
-          return yield* begin(services, { snapshotId }, {
-            ...session,
-            name: forkName,
-            replay: Replay.empty,
-            lastSeq: 0,
-            detached: options?.detached ?? false,
-            links: { snapshotId, forkedFrom: snapshotId, parentSandboxId: id }
-          })
+          return yield* begin(
+            services,
+            { snapshotId },
+            {
+              ...session,
+              name: forkName,
+              replay: Replay.empty,
+              lastSeq: 0,
+              detached: options?.detached ?? false,
+              links: { snapshotId, forkedFrom: snapshotId, parentSandboxId: id }
+            }
+          )
         })
       ),
     pause: open(
       "Sandbox.pause",
-      openSandbox.pause(id).pipe(
-        Effect.zipRight(awaitState(services, "Sandbox.pause", id, "Paused")),
-        Effect.zipRight(ledger.append({ sandboxId: id, name, event: EventName.sandboxPaused })),
-        Effect.asVoid
-      )
+      openSandbox
+        .pause(id)
+        .pipe(
+          Effect.zipRight(awaitState(services, "Sandbox.pause", id, "Paused")),
+          Effect.zipRight(ledger.append({ sandboxId: id, name, event: EventName.sandboxPaused })),
+          Effect.asVoid
+        )
     ),
     resume: open(
       "Sandbox.resume",
@@ -315,7 +328,7 @@ const makeContext = (
   sandboxId: string,
   lifetime: Lifetime
 ): Effect.Effect<ExecContext> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     return {
       sandbox: { id: sandboxId, name: session.name, runId: session.runId, resourceId: session.resourceId },
       ledger: services.ledger,
@@ -336,23 +349,27 @@ const recordCreated = (
   lifetime: Lifetime,
   resources: { readonly [key: string]: string } | undefined
 ) =>
-  services.ledger.append({
-    sandboxId: context.sandbox.id,
-    name: session.name,
-    event: EventName.sandboxCreated,
-    payload: jsonObject({
+  services.ledger
+    .append({
       sandboxId: context.sandbox.id,
-      resources,
-      runId: session.runId,
-      resourceId: session.resourceId,
-      ...session.links
+      name: session.name,
+      event: EventName.sandboxCreated,
+      payload: jsonObject({
+        sandboxId: context.sandbox.id,
+        resources,
+        runId: session.runId,
+        resourceId: session.resourceId,
+        ...session.links
+      })
     })
-  }).pipe(
-    Effect.zipRight(Effect.sync(() => {
-      lifetime.recorded = true
-    })),
-    Effect.uninterruptible
-  )
+    .pipe(
+      Effect.zipRight(
+        Effect.sync(() => {
+          lifetime.recorded = true
+        })
+      ),
+      Effect.uninterruptible
+    )
 
 /** Creates a container and begins a session on it. */
 export const begin = (
@@ -360,7 +377,7 @@ export const begin = (
   request: CreateRequest,
   session: Session
 ): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const lifetime: Lifetime = { closed: false, recorded: false }
     let ready = false
     const release = yield* Effect.once(services.permits.release)
@@ -368,20 +385,22 @@ export const begin = (
     yield* Effect.acquireRelease(Effect.interruptible(services.permits.take), () => release)
     const resources = request.resources ?? defaultResources
     const { close, context } = yield* Effect.acquireRelease(
-      Effect.gen(function*() {
-        const info = yield* Effect.interruptible(services.openSandbox.create({
-          ...request,
-          resources,
-          metadata: {
-            "sandglass.name": labelValue(session.name),
-            "sandglass.run-id": labelValue(session.runId),
-            ...request.metadata
-          }
-        }))
+      Effect.gen(function* () {
+        const info = yield* Effect.interruptible(
+          services.openSandbox.create({
+            ...request,
+            resources,
+            metadata: {
+              "sandglass.name": labelValue(session.name),
+              "sandglass.run-id": labelValue(session.runId),
+              ...request.metadata
+            }
+          })
+        )
         const context = yield* makeContext(services, session, info.id, lifetime)
         return { context, close: yield* closing(owned, session, context.sandbox, lifetime) }
       }),
-      ({ close }) => session.detached && ready ? Effect.void : close
+      ({ close }) => (session.detached && ready ? Effect.void : close)
     )
     yield* awaitState(services, "Sandboxes.create", context.sandbox.id, "Running")
     yield* recordCreated(services, session, context, lifetime, resources)
@@ -398,7 +417,7 @@ export const attach = (
   session: Session,
   recorded: boolean
 ): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const lifetime: Lifetime = { closed: false, recorded }
     const context = yield* makeContext(services, session, sandboxId, lifetime)
     yield* awaitState(services, "Sandboxes.connect", sandboxId, "Running")
