@@ -1,0 +1,212 @@
+import { Ledger, LedgerError } from "@sandglass/core"
+import { assert, describe, it } from "@effect/vitest"
+import * as Arr from "effect/Array"
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as Stream from "effect/Stream"
+import * as Tracer from "effect/Tracer"
+
+const base = { sandboxId: "sbx-1", name: "ci" }
+
+const error = (reason: LedgerError.LedgerErrorReason) =>
+  new LedgerError.LedgerError({ method: "backend", reason, description: "no" })
+
+/** A backend that stores nothing and counts ids, so that a test sees what it is asked for. */
+const backend = (overrides: Partial<Ledger.Encoded>) => {
+  const batches: Array<ReadonlyArray<Ledger.NewRow>> = []
+  let id = 0
+  const encoded: Ledger.Encoded = {
+    restrictedJson: false,
+    append: (rows) =>
+      Effect.sync(() => {
+        batches.push(rows)
+        return rows.map(() => ++id)
+      }),
+    joined: Effect.succeed(false),
+    page: () => Effect.succeed({ rows: [], next: undefined }),
+    tail: () => Effect.succeed({ rows: [], next: undefined }),
+    settledId: Effect.succeed(0),
+    sessions: () => Effect.succeed({ rows: [], next: undefined }),
+    remove: () => Effect.succeed(0),
+    environment: () => Effect.succeed(Option.none()),
+    environments: Effect.succeed([]),
+    putEnvironment: () => Effect.void,
+    deleteEnvironment: () => Effect.succeed(false),
+    ...overrides
+  }
+  return { batches, encoded, append: encoded.append }
+}
+
+describe("Ledger.makeEncoded", () => {
+  it.effect("finds the rows that a database refuses and stores all others", () =>
+    Effect.gen(function*() {
+      const plain = backend({})
+      const { encoded } = backend({
+        append: (rows) =>
+          rows.some(({ event }) => event === "refused") ? Effect.fail(error("Constraint")) : plain.append(rows)
+      })
+      const ledger = yield* Ledger.makeEncoded(encoded)
+      const refused = [0, 17, 18, 99]
+      const failure = yield* Effect.flip(ledger.appendAll(Arr.makeBy(100, (index) => ({
+        ...base,
+        event: refused.includes(index) ? "refused" : "note",
+        payload: index
+      }))))
+      assert.strictEqual(failure.reason, "InvalidEvent")
+      assert.strictEqual(failure.method, "appendAll")
+      assert.deepStrictEqual(failure.rejected?.map(({ index }) => index), refused)
+      assert.deepStrictEqual(
+        plain.batches.flat().map(({ payload }) => Number(payload)),
+        Arr.range(0, 99).filter((index) => !refused.includes(index))
+      )
+    }))
+
+  it.effect("passes on what is no fault of the rows, once, under the name of the operation", () =>
+    Effect.gen(function*() {
+      let calls = 0
+      const { encoded } = backend({
+        append: () => Effect.suspend(() => Effect.fail(error(++calls > 0 ? "Connection" : "Unknown"))),
+        page: () => Effect.fail(error("Contention"))
+      })
+      const ledger = yield* Ledger.makeEncoded(encoded)
+      const failure = yield* Effect.flip(ledger.appendAll(Arr.makeBy(10, () => ({ ...base, event: "note" }))))
+      assert.strictEqual(failure.reason, "Connection")
+      assert.strictEqual(failure.method, "appendAll")
+      assert.strictEqual(failure.description, "no")
+      assert.isTrue(failure.isRetryable)
+      assert.strictEqual(calls, 1)
+      assert.strictEqual((yield* Effect.flip(Stream.runDrain(ledger.read()))).method, "read")
+      assert.strictEqual((yield* Effect.flip(ledger.lastCheckpoint("sbx-1"))).method, "lastCheckpoint")
+    }))
+
+  it.effect("appends that wait for a commit share the next one", () =>
+    Effect.gen(function*() {
+      const gate = yield* Deferred.make<void>()
+      const entered = yield* Deferred.make<void>()
+      const plain = backend({})
+      const { encoded } = backend({
+        append: (rows) =>
+          Deferred.succeed(entered, undefined).pipe(
+            Effect.zipRight(Deferred.await(gate)),
+            Effect.zipRight(plain.append(rows))
+          )
+      })
+      const ledger = yield* Ledger.makeEncoded(encoded)
+      const first = yield* Effect.fork(ledger.append({ ...base, event: "first" }))
+      yield* Deferred.await(entered)
+      const others = yield* Effect.forEach(Arr.range(1, 20), (payload) =>
+        Effect.fork(ledger.append({ ...base, event: "note", payload })))
+      yield* Effect.yieldNow()
+      const interrupted = others[4]
+      assert.isDefined(interrupted)
+      yield* Fiber.interrupt(interrupted)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(first)
+      const rest = yield* Effect.forEach(others.filter((fiber) => fiber !== interrupted), Fiber.join)
+      assert.deepStrictEqual(rest.map(({ payload }) => payload), Arr.range(1, 20).filter((payload) => payload !== 5))
+      assert.deepStrictEqual(rest.map(({ id }) => id), Arr.range(2, 20))
+      assert.deepStrictEqual(plain.batches.map(({ length }) => length), [1, 19])
+    }))
+
+  it.effect("an interrupted append does not disturb those that share its commit", () =>
+    Effect.gen(function*() {
+      const gate = yield* Deferred.make<void>()
+      const entered = yield* Deferred.make<void>()
+      const plain = backend({})
+      const { encoded } = backend({
+        append: (rows) =>
+          Deferred.succeed(entered, undefined).pipe(
+            Effect.zipRight(Deferred.await(gate)),
+            Effect.zipRight(plain.append(rows))
+          )
+      })
+      const ledger = yield* Ledger.makeEncoded(encoded)
+      const fibers = yield* Effect.forEach(Arr.range(0, 2), (payload) =>
+        Effect.fork(ledger.append({ ...base, event: "note", payload })))
+      yield* Deferred.await(entered)
+      const [leader, ...followers] = fibers
+      assert.isDefined(leader)
+      yield* Fiber.interrupt(leader)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Effect.forEach(followers, Fiber.join)
+      assert.deepStrictEqual(plain.batches.flat().map(({ payload }) => payload), ["0", "1", "2"])
+    }))
+
+  it.effect("opens one span per operation, with ids and without payloads", () =>
+    Effect.gen(function*() {
+      const spans: Array<Tracer.Span> = []
+      const tracer = Tracer.make({
+        context: (f) => f(),
+        span: (name, parent, context, links, startTime, kind) => {
+          const attributes = new Map<string, unknown>()
+          const span: Tracer.Span = {
+            _tag: "Span",
+            name,
+            spanId: String(spans.length),
+            traceId: "trace",
+            parent,
+            context,
+            status: { _tag: "Started", startTime },
+            attributes,
+            links,
+            sampled: true,
+            kind,
+            end: () => undefined,
+            attribute: (key, value) => void attributes.set(key, value),
+            event: () => undefined,
+            addLinks: () => undefined
+          }
+          spans.push(span)
+          return span
+        }
+      })
+      yield* Effect.gen(function*() {
+        const ledger = yield* Ledger.Ledger
+        yield* ledger.append({ ...base, event: "note", payload: "secret", error: "secret" })
+        yield* ledger.appendAll([{ ...base, event: "note", payload: { text: "secret" } }])
+        yield* Stream.runDrain(ledger.read(base))
+        yield* ledger.tail(base).pipe(Stream.take(1), Stream.runDrain)
+        yield* ledger.lastCheckpoint(base.sandboxId)
+        yield* Stream.runDrain(ledger.checkpoints(base.sandboxId))
+        yield* Stream.runDrain(ledger.sandboxes(base))
+        yield* ledger.sandbox(base.sandboxId)
+        yield* ledger.putEnvironment({ name: "env", snapshotId: "snap", image: "img", builtAt: 1 })
+        yield* ledger.environment("env")
+        yield* ledger.environments
+        yield* ledger.deleteEnvironment("env")
+        yield* ledger.deleteSandbox(base.sandboxId)
+      }).pipe(Effect.provide(Ledger.layerMemory), Effect.withTracer(tracer))
+      assert.deepStrictEqual(spans.map(({ name }) => name), [
+        "append",
+        "appendAll",
+        "read",
+        "tail",
+        "lastCheckpoint",
+        "checkpoints",
+        "sandboxes",
+        "sandbox",
+        "putEnvironment",
+        "environment",
+        "environments",
+        "deleteEnvironment",
+        "deleteSandbox"
+      ].map((method) => `Ledger.${method}`))
+      assert.strictEqual(spans[0]?.attributes.get("sandglass.sandbox.id"), base.sandboxId)
+      assert.notInclude(JSON.stringify(spans.map(({ attributes }) => Array.from(attributes))), "secret")
+    }))
+
+  it.effect("a layer of its own is a ledger of its own", () =>
+    Effect.gen(function*() {
+      const count = Effect.flatMap(Ledger.Ledger, (ledger) => Stream.runCount(ledger.read()))
+      const both = Effect.zip(
+        Effect.flatMap(Ledger.Ledger, (ledger) => ledger.append({ ...base, event: "note" })),
+        count
+      )
+      const [, first] = yield* Effect.provide(both, Layer.fresh(Ledger.layerMemory))
+      const second = yield* Effect.provide(count, Layer.fresh(Ledger.layerMemory))
+      assert.deepStrictEqual([first, second], [1, 0])
+    }))
+})
