@@ -222,6 +222,9 @@ const filterConditions = (query: Query, filter: RowFilter): Array<string> => {
   return conditions
 }
 
+const beginning: Cursor = { ts: Number.MIN_SAFE_INTEGER, id: 0 }
+const ending: Cursor = { ts: Number.MAX_SAFE_INTEGER, id: 0 }
+
 /** Beyond a place in `(ts, id)` order, in either direction, the place itself included or not. */
 const beyond = (query: Query, comparison: "<" | "<=" | ">" | ">=", cursor: Cursor): string =>
   query.dialect === postgresDialect
@@ -241,18 +244,17 @@ const selectPage = (
   range: Pick<PageQuery, "order" | "after" | "until">,
   limit: { readonly count: number; readonly offset?: number }
 ): string => {
-  const { after, order, until } = range
+  const { order, until } = range
+  // A page without a cursor is the same statement, and a search all the same.
+  const after = range.after ?? (order === "asc" ? beginning : ending)
   const [further, direction] = order === "asc" ? [">" as const, "ASC"] : ["<" as const, "DESC"]
   const end = (): Array<string> => until === undefined ? [] : [beyond(query, order === "asc" ? "<=" : ">=", until)]
   const { count, offset = 0 } = limit
   const slice = offset === 0 ? () => query.param(count) : () => `${query.param(count)} OFFSET ${query.param(offset)}`
   const sorted = `ORDER BY ts ${direction}, id ${direction}`
-  if (after === undefined || query.dialect === postgresDialect) {
-    const all = conditions()
-    if (after !== undefined) {
-      all.push(beyond(query, further, after))
-    }
-    return `SELECT ${select} FROM alineo_events${where([...all, ...end()])} ${sorted} LIMIT ${slice()}`
+  if (query.dialect === postgresDialect) {
+    const all = [...conditions(), beyond(query, further, after), ...end()]
+    return `SELECT ${select} FROM alineo_events${where(all)} ${sorted} LIMIT ${slice()}`
   }
   const half = (condition: () => string, order: string): string =>
     `SELECT * FROM (SELECT ${select} FROM alineo_events${where([...conditions(), condition(), ...end()])} ${order} LIMIT ${
