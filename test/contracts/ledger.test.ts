@@ -1,11 +1,11 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { Ledger } from "@sandglass/core"
 import { LedgerContract } from "@sandglass/core/testing"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 
 const folder = mkdtempSync(join(tmpdir(), "sandglass-ledger-"))
 const cleanup = Layer.scopedDiscard(

@@ -1,6 +1,6 @@
-import { LedgerContract } from "@sandglass/core/testing"
-import type { LedgerEvent } from "@sandglass/core"
 import { assert, describe, it } from "@effect/vitest"
+import type { LedgerEvent } from "@sandglass/core"
+import { LedgerContract } from "@sandglass/core/testing"
 import * as FastCheck from "effect/FastCheck"
 import * as Codec from "../../packages/core/src/internal/ledgerCodec.js"
 
@@ -25,29 +25,29 @@ const everyText = (value: unknown, predicate: (text: string) => boolean): boolea
   typeof value === "string"
     ? predicate(value)
     : Array.isArray(value)
-    ? value.every((item) => everyText(item, predicate))
-    : typeof value === "object" && value !== null
-    ? Object.entries(value).every(([key, item]) => predicate(key) && everyText(item, predicate))
-    : true
+      ? value.every((item) => everyText(item, predicate))
+      : typeof value === "object" && value !== null
+        ? Object.entries(value).every(([key, item]) => predicate(key) && everyText(item, predicate))
+        : true
 
 describe("the ledger's codec", () => {
-  it("restores every payload, whatever the database accepts", () => {
-    FastCheck.assert(
-      FastCheck.property(LedgerContract.arbitraryJson, FastCheck.boolean(), (value, restricted) => {
-        assert.deepStrictEqual(Codec.decodePayload(encode(value, restricted)), value)
-      }),
-      { numRuns: 2000 }
-    )
-  })
+  it.prop(
+    "restores every payload, whatever the database accepts",
+    [LedgerContract.arbitraryJson, FastCheck.boolean()],
+    ([value, restricted]) => {
+      assert.deepStrictEqual(Codec.decodePayload(encode(value, restricted)), value)
+    },
+    { fastCheck: { numRuns: 2000 } }
+  )
 
-  it("leaves nothing in JSON that Postgres refuses", () => {
-    FastCheck.assert(
-      FastCheck.property(LedgerContract.arbitraryJson, (value) => {
-        assert.isTrue(everyText(JSON.parse(encode(value, true)), Codec.isPlainText))
-      }),
-      { numRuns: 2000 }
-    )
-  })
+  it.prop(
+    "leaves nothing in JSON that Postgres refuses",
+    [LedgerContract.arbitraryJson],
+    ([value]) => {
+      assert.isTrue(everyText(JSON.parse(encode(value, true)), Codec.isPlainText))
+    },
+    { fastCheck: { numRuns: 2000 } }
+  )
 
   it("escapes a payload only where it must", () => {
     for (const value of [{ a: "x\\u0000", path: "C:\\u\\temp" }, { text: "😀\n" }, "plain", ["\\ud83d"]]) {
@@ -62,33 +62,36 @@ describe("the ledger's codec", () => {
     assert.deepInclude(stored, { runId: "run-1" })
   })
 
-  it("restores every text of a column, and stores none that a database would damage", () => {
-    FastCheck.assert(
-      FastCheck.property(codeUnits, (text) => {
-        const stored = Codec.encodeText(text)
-        assert.isTrue(Codec.isPlainText(stored))
-        assert.strictEqual(Codec.decodeText(stored), text)
-        assert.strictEqual(Codec.isPlainText(text) && !text.startsWith(Codec.textMarker), stored === text)
-      }),
-      { numRuns: 2000 }
-    )
-  })
+  it.prop(
+    "restores every text of a column, and stores none that a database would damage",
+    [codeUnits],
+    ([text]) => {
+      const stored = Codec.encodeText(text)
+      assert.isTrue(Codec.isPlainText(stored))
+      assert.strictEqual(Codec.decodeText(stored), text)
+      assert.strictEqual(Codec.isPlainText(text) && !text.startsWith(Codec.textMarker), stored === text)
+    },
+    { fastCheck: { numRuns: 2000 } }
+  )
 
   it("reads what other programs wrote as they wrote it", () => {
     const foreign: ReadonlyArray<readonly [string, LedgerEvent.Json]> = [
-      ["{\"a\":\"C:\\\\u0000\"}", { a: "C:\\u0000" }],
-      ["{\"$sandglass.escaped\":\"object\",\"a\":\"lone \\\\ backslash\"}", {
-        "$sandglass.escaped": "object",
-        a: "lone \\ backslash"
-      }],
-      ["{\"$sandglass.escaped\":7}", { "$sandglass.escaped": 7 }],
-      ["\"{\\\"a\\\":1}\"", { a: 1 }],
-      ["\"[1,2]\"", [1, 2]],
-      ["\"123\"", "123"],
-      ["\"{broken\"", "{broken"],
+      ['{"a":"C:\\\\u0000"}', { a: "C:\\u0000" }],
+      [
+        '{"$sandglass.escaped":"object","a":"lone \\\\ backslash"}',
+        {
+          "$sandglass.escaped": "object",
+          a: "lone \\ backslash"
+        }
+      ],
+      ['{"$sandglass.escaped":7}', { "$sandglass.escaped": 7 }],
+      ['"{\\"a\\":1}"', { a: 1 }],
+      ['"[1,2]"', [1, 2]],
+      ['"123"', "123"],
+      ['"{broken"', "{broken"],
       ["not json", "not json"],
       ["", ""],
-      ["{\"a\":1", "{\"a\":1"]
+      ['{"a":1', '{"a":1']
     ]
     for (const [stored, value] of foreign) {
       assert.deepStrictEqual(Codec.decodePayload(stored), value)

@@ -1,5 +1,5 @@
-import { Ledger, LedgerError } from "@sandglass/core"
 import { assert, describe, it } from "@effect/vitest"
+import { Ledger, LedgerError } from "@sandglass/core"
 import * as Arr from "effect/Array"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -42,7 +42,7 @@ const backend = (overrides: Partial<Ledger.Encoded>) => {
 
 describe("Ledger.makeEncoded", () => {
   it.effect("finds the rows that a database refuses and stores all others", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const plain = backend({})
       const { encoded } = backend({
         append: (rows) =>
@@ -50,22 +50,30 @@ describe("Ledger.makeEncoded", () => {
       })
       const ledger = yield* Ledger.makeEncoded(encoded)
       const refused = [0, 17, 18, 99]
-      const failure = yield* Effect.flip(ledger.appendAll(Arr.makeBy(100, (index) => ({
-        ...base,
-        event: refused.includes(index) ? "refused" : "note",
-        payload: index
-      }))))
+      const failure = yield* Effect.flip(
+        ledger.appendAll(
+          Arr.makeBy(100, (index) => ({
+            ...base,
+            event: refused.includes(index) ? "refused" : "note",
+            payload: index
+          }))
+        )
+      )
       assert.strictEqual(failure.reason, "InvalidEvent")
       assert.strictEqual(failure.method, "appendAll")
-      assert.deepStrictEqual(failure.rejected?.map(({ index }) => index), refused)
+      assert.deepStrictEqual(
+        failure.rejected?.map(({ index }) => index),
+        refused
+      )
       assert.deepStrictEqual(
         plain.batches.flat().map(({ payload }) => Number(payload)),
         Arr.range(0, 99).filter((index) => !refused.includes(index))
       )
-    }))
+    })
+  )
 
   it.effect("passes on what is no fault of the rows, once, under the name of the operation", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let calls = 0
       const { encoded } = backend({
         append: () => Effect.suspend(() => Effect.fail(error(++calls > 0 ? "Connection" : "Unknown"))),
@@ -80,10 +88,11 @@ describe("Ledger.makeEncoded", () => {
       assert.strictEqual(calls, 1)
       assert.strictEqual((yield* Effect.flip(Stream.runDrain(ledger.read()))).method, "read")
       assert.strictEqual((yield* Effect.flip(ledger.lastCheckpoint("sbx-1"))).method, "lastCheckpoint")
-    }))
+    })
+  )
 
   it.effect("appends that wait for a commit share the next one", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       const entered = yield* Deferred.make<void>()
       const plain = backend({})
@@ -98,21 +107,35 @@ describe("Ledger.makeEncoded", () => {
       const first = yield* Effect.fork(ledger.append({ ...base, event: "first" }))
       yield* Deferred.await(entered)
       const others = yield* Effect.forEach(Arr.range(1, 20), (payload) =>
-        Effect.fork(ledger.append({ ...base, event: "note", payload })))
+        Effect.fork(ledger.append({ ...base, event: "note", payload }))
+      )
       yield* Effect.yieldNow()
       const interrupted = others[4]
       assert.isDefined(interrupted)
       yield* Fiber.interrupt(interrupted)
       yield* Deferred.succeed(gate, undefined)
       yield* Fiber.join(first)
-      const rest = yield* Effect.forEach(others.filter((fiber) => fiber !== interrupted), Fiber.join)
-      assert.deepStrictEqual(rest.map(({ payload }) => payload), Arr.range(1, 20).filter((payload) => payload !== 5))
-      assert.deepStrictEqual(rest.map(({ id }) => id), Arr.range(2, 20))
-      assert.deepStrictEqual(plain.batches.map(({ length }) => length), [1, 19])
-    }))
+      const rest = yield* Effect.forEach(
+        others.filter((fiber) => fiber !== interrupted),
+        Fiber.join
+      )
+      assert.deepStrictEqual(
+        rest.map(({ payload }) => payload),
+        Arr.range(1, 20).filter((payload) => payload !== 5)
+      )
+      assert.deepStrictEqual(
+        rest.map(({ id }) => id),
+        Arr.range(2, 20)
+      )
+      assert.deepStrictEqual(
+        plain.batches.map(({ length }) => length),
+        [1, 19]
+      )
+    })
+  )
 
   it.effect("an interrupted append does not disturb those that share its commit", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       const entered = yield* Deferred.make<void>()
       const plain = backend({})
@@ -125,18 +148,23 @@ describe("Ledger.makeEncoded", () => {
       })
       const ledger = yield* Ledger.makeEncoded(encoded)
       const fibers = yield* Effect.forEach(Arr.range(0, 2), (payload) =>
-        Effect.fork(ledger.append({ ...base, event: "note", payload })))
+        Effect.fork(ledger.append({ ...base, event: "note", payload }))
+      )
       yield* Deferred.await(entered)
       const [leader, ...followers] = fibers
       assert.isDefined(leader)
       yield* Fiber.interrupt(leader)
       yield* Deferred.succeed(gate, undefined)
       yield* Effect.forEach(followers, Fiber.join)
-      assert.deepStrictEqual(plain.batches.flat().map(({ payload }) => payload), ["0", "1", "2"])
-    }))
+      assert.deepStrictEqual(
+        plain.batches.flat().map(({ payload }) => payload),
+        ["0", "1", "2"]
+      )
+    })
+  )
 
   it.effect("opens one span per operation, with ids and without payloads", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const spans: Array<Tracer.Span> = []
       const tracer = Tracer.make({
         context: (f) => f(),
@@ -163,7 +191,7 @@ describe("Ledger.makeEncoded", () => {
           return span
         }
       })
-      yield* Effect.gen(function*() {
+      yield* Effect.gen(function* () {
         const ledger = yield* Ledger.Ledger
         yield* ledger.append({ ...base, event: "note", payload: "secret", error: "secret" })
         yield* ledger.appendAll([{ ...base, event: "note", payload: { text: "secret" } }])
@@ -179,27 +207,31 @@ describe("Ledger.makeEncoded", () => {
         yield* ledger.deleteEnvironment("env")
         yield* ledger.deleteSandbox(base.sandboxId)
       }).pipe(Effect.provide(Ledger.layerMemory), Effect.withTracer(tracer))
-      assert.deepStrictEqual(spans.map(({ name }) => name), [
-        "append",
-        "appendAll",
-        "read",
-        "tail",
-        "lastCheckpoint",
-        "checkpoints",
-        "sandboxes",
-        "sandbox",
-        "putEnvironment",
-        "environment",
-        "environments",
-        "deleteEnvironment",
-        "deleteSandbox"
-      ].map((method) => `Ledger.${method}`))
+      assert.deepStrictEqual(
+        spans.map(({ name }) => name),
+        [
+          "append",
+          "appendAll",
+          "read",
+          "tail",
+          "lastCheckpoint",
+          "checkpoints",
+          "sandboxes",
+          "sandbox",
+          "putEnvironment",
+          "environment",
+          "environments",
+          "deleteEnvironment",
+          "deleteSandbox"
+        ].map((method) => `Ledger.${method}`)
+      )
       assert.strictEqual(spans[0]?.attributes.get("sandglass.sandbox.id"), base.sandboxId)
       assert.notInclude(JSON.stringify(spans.map(({ attributes }) => Array.from(attributes))), "secret")
-    }))
+    })
+  )
 
   it.effect("a layer of its own is a ledger of its own", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const count = Effect.flatMap(Ledger.Ledger, (ledger) => Stream.runCount(ledger.read()))
       const both = Effect.zip(
         Effect.flatMap(Ledger.Ledger, (ledger) => ledger.append({ ...base, event: "note" })),
@@ -208,5 +240,6 @@ describe("Ledger.makeEncoded", () => {
       const [, first] = yield* Effect.provide(both, Layer.fresh(Ledger.layerMemory))
       const second = yield* Effect.provide(count, Layer.fresh(Ledger.layerMemory))
       assert.deepStrictEqual([first, second], [1, 0])
-    }))
+    })
+  )
 })

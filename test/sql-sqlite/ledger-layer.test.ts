@@ -1,10 +1,13 @@
+import { Database } from "bun:sqlite"
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import * as SqlClient from "@effect/sql/SqlClient"
+import { assert, describe, it } from "@effect/vitest"
 import { Ledger, LedgerError } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
-import { assert, describe, it } from "@effect/vitest"
-import { Database } from "bun:sqlite"
-import * as ConfigProvider from "effect/ConfigProvider"
 import * as Config from "effect/Config"
+import * as ConfigProvider from "effect/ConfigProvider"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
@@ -12,9 +15,6 @@ import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 
 const note = { sandboxId: "sbx-1", name: "ci", event: "note" }
 
@@ -35,7 +35,7 @@ const failsToOpen = (filename: string) =>
 
 describe("SqliteLedger.layer", () => {
   it.scoped("creates the folders, keeps the file, and closes it with the scope", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const filename = join(yield* folder, "new", "dir", "ledger.db")
       const scope = yield* Scope.make()
       const ledger = Context.get(yield* Scope.extend(open(filename), scope), Ledger.Ledger)
@@ -47,57 +47,64 @@ describe("SqliteLedger.layer", () => {
       assert.isFalse(existsSync(`${filename}-wal`))
       const again = Context.get(yield* open(filename), Ledger.Ledger)
       assert.deepStrictEqual(Array.from(yield* Stream.runCollect(again.read())), [entry])
-    }))
+    })
+  )
 
   it.scoped("is durable: WAL, and synchronous as the database has it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = Context.get(yield* open(join(yield* folder, "ledger.db")), SqlClient.SqlClient)
       const [mode] = yield* sql<{ readonly journal_mode: string }>`PRAGMA journal_mode`
       const [synchronous] = yield* sql<{ readonly synchronous: number }>`PRAGMA synchronous`
       assert.deepStrictEqual([mode?.journal_mode, synchronous?.synchronous], ["wal", 2])
-    }))
+    })
+  )
 
   it.scoped("a ledger in memory is gone with its layer", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const first = Context.get(yield* open(":memory:"), Ledger.Ledger)
       yield* first.append(note)
       const second = Context.get(yield* open(":memory:"), Ledger.Ledger)
       assert.strictEqual(yield* Stream.runCount(second.read()), 0)
-    }))
+    })
+  )
 
   it.scoped("a file that is no database is an error, and stays as it is", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const filename = join(yield* folder, "notes.txt")
       writeFileSync(filename, "no database at all\n".repeat(100))
       yield* failsToOpen(filename)
       assert.strictEqual(yield* Effect.promise(() => Bun.file(filename).text()), "no database at all\n".repeat(100))
-    }))
+    })
+  )
 
   it.scoped("a path that cannot be is an error", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const path = yield* folder
       writeFileSync(join(path, "file"), "")
       yield* failsToOpen(join(path, "file", "ledger.db"))
       yield* failsToOpen(path)
-    }))
+    })
+  )
 
   // Permissions do not bind root.
   it.scoped.skipIf(process.getuid?.() === 0)("a read-only directory is an error", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const path = join(yield* folder, "locked")
       mkdirSync(path)
       chmodSync(path, 0o555)
       yield* failsToOpen(join(path, "ledger.db"))
       yield* failsToOpen(join(path, "below", "ledger.db"))
-    }))
+    })
+  )
 
   it.scoped("a read-only file system is an error", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* failsToOpen("/proc/sandglass/ledger.db")
-    }))
+    })
+  )
 
   it.scopedLive("waits for a database that another connection keeps locked", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const filename = join(yield* folder, "ledger.db")
       const ledger = Context.get(
         yield* Layer.build(SqliteLedger.layer({ filename, busyTimeout: 5, contentionTimeout: "10 seconds" })),
@@ -114,10 +121,11 @@ describe("SqliteLedger.layer", () => {
       assert.strictEqual(yield* Stream.runCount(ledger.read()), 0)
       other.run("COMMIT")
       assert.strictEqual((yield* Fiber.join(appending)).id, 1)
-    }))
+    })
+  )
 
   it.scopedLive("gives up on a lock after its time, as Contention", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const filename = join(yield* folder, "ledger.db")
       const ledger = Context.get(
         yield* Layer.build(SqliteLedger.layer({ filename, busyTimeout: 0, contentionTimeout: "100 millis" })),
@@ -131,13 +139,17 @@ describe("SqliteLedger.layer", () => {
       const error = yield* Effect.flip(ledger.append(note))
       assert.strictEqual(error.reason, "Contention")
       assert.isTrue(error.isRetryable)
-    }))
+    })
+  )
 
   it.scoped("reads its file from the configuration", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const path = yield* folder
       const provider = ConfigProvider.fromMap(
-        new Map([["SANDGLASS_LEDGER_FILE", join(path, "plain.db")], ["OTHER", join(path, "other.db")]])
+        new Map([
+          ["SANDGLASS_LEDGER_FILE", join(path, "plain.db")],
+          ["OTHER", join(path, "other.db")]
+        ])
       )
       const build = <E>(layer: Layer.Layer<Ledger.Ledger, E>) =>
         Effect.asVoid(Layer.build(Layer.provide(layer, Layer.setConfigProvider(provider))))
@@ -145,5 +157,6 @@ describe("SqliteLedger.layer", () => {
       yield* build(SqliteLedger.layerConfig({ filename: Config.string("OTHER") }))
       assert.isTrue(existsSync(join(path, "plain.db")))
       assert.isTrue(existsSync(join(path, "other.db")))
-    }))
+    })
+  )
 })

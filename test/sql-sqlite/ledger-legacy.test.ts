@@ -1,49 +1,61 @@
-import * as SqlClient from "@effect/sql/SqlClient"
-import { Ledger } from "@sandglass/core"
-import { SqliteLedger } from "@sandglass/sql-sqlite"
-import { assert, describe, it } from "@effect/vitest"
-import * as Effect from "effect/Effect"
-import * as Layer from "effect/Layer"
-import * as Option from "effect/Option"
-import * as Stream from "effect/Stream"
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import * as SqlClient from "@effect/sql/SqlClient"
+import { assert, describe, it } from "@effect/vitest"
+import { Ledger } from "@sandglass/core"
+import { SqliteLedger } from "@sandglass/sql-sqlite"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as Stream from "effect/Stream"
 
 const fixture = fileURLToPath(new URL("../fixtures/alineo-ledger/legacy.db", import.meta.url))
 
 /** A copy of a ledger that another program wrote. */
-const legacy = Layer.unwrapScoped(Effect.map(
-  Effect.acquireRelease(
-    Effect.sync(() => {
-      const folder = mkdtempSync(join(tmpdir(), "sandglass-legacy-"))
-      copyFileSync(fixture, join(folder, "legacy.db"))
-      return folder
-    }),
-    (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true }))
-  ),
-  (folder) => SqliteLedger.layer({ filename: join(folder, "legacy.db") })
-))
+const legacy = Layer.unwrapScoped(
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => {
+        const folder = mkdtempSync(join(tmpdir(), "sandglass-legacy-"))
+        copyFileSync(fixture, join(folder, "legacy.db"))
+        return folder
+      }),
+      (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true }))
+    ),
+    (folder) => SqliteLedger.layer({ filename: join(folder, "legacy.db") })
+  )
+)
 
 const collect = <A, E, R>(stream: Stream.Stream<A, E, R>) => Effect.map(Stream.runCollect(stream), (_) => Array.from(_))
 
 const output = (sandboxId: string, stepIdx: number, type: string) =>
   Effect.flatMap(Ledger.Ledger, (ledger) =>
-    ledger.read({ sandboxId, stepIdx, events: ["exec.output"] }).pipe(
-      Stream.runFold("", (text, { payload }) =>
-        typeof payload === "object" && payload !== null && "type" in payload && payload.type === type &&
+    ledger
+      .read({ sandboxId, stepIdx, events: ["exec.output"] })
+      .pipe(
+        Stream.runFold("", (text, { payload }) =>
+          typeof payload === "object" &&
+          payload !== null &&
+          "type" in payload &&
+          payload.type === type &&
           "text" in payload
-          ? text + String(payload.text)
-          : text)
-    ))
+            ? text + String(payload.text)
+            : text
+        )
+      )
+  )
 
 describe("SqliteLedger on a ledger of another program", () => {
   it.effect("every entry is there, in today's spelling", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const entries = yield* collect(ledger.read())
-      assert.deepStrictEqual(entries.map(({ id }) => id), Array.from({ length: 39 }, (_, index) => index + 1))
+      assert.deepStrictEqual(
+        entries.map(({ id }) => id),
+        Array.from({ length: 39 }, (_, index) => index + 1)
+      )
       const counts: Record<string, number> = {}
       for (const { event } of entries) {
         counts[event] = (counts[event] ?? 0) + 1
@@ -73,7 +85,7 @@ describe("SqliteLedger on a ledger of another program", () => {
         error: "boom",
         ts: 1767225600259
       })
-      assert.notInclude(JSON.stringify(entries), "\"env\"")
+      assert.notInclude(JSON.stringify(entries), '"env"')
       assert.deepStrictEqual(entries[29]?.payload, {
         cmd: "bash",
         seq: 1,
@@ -81,10 +93,11 @@ describe("SqliteLedger on a ledger of another program", () => {
         cwd: "/work",
         envNames: ["A"]
       })
-    }).pipe(Effect.provide(legacy)))
+    }).pipe(Effect.provide(legacy))
+  )
 
   it.effect("output is what the commands printed", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       assert.strictEqual(
         yield* output("sbx-11111111-aaaa", 1, "stdout"),
         "added 312 packages in 4s\n\nfound 0 vulnerabilities\n"
@@ -94,10 +107,11 @@ describe("SqliteLedger on a ledger of another program", () => {
       // A terminal: as it arrived.
       assert.strictEqual(yield* output("sbx-44444444-dddd", 1, "stdout"), "$ ")
       assert.strictEqual(yield* output("sbx-44444444-dddd", 1, "stdin"), "export X=1\n")
-    }).pipe(Effect.provide(legacy)))
+    }).pipe(Effect.provide(legacy))
+  )
 
   it.effect("sandboxes, checkpoints and environments are known", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const sandboxes = yield* collect(ledger.sandboxes())
       assert.deepStrictEqual(
@@ -116,17 +130,21 @@ describe("SqliteLedger on a ledger of another program", () => {
       assert.strictEqual((yield* collect(ledger.sandboxes({ runId: "run-1", status: "closed" }))).length, 2)
       assert.deepStrictEqual(
         (yield* collect(ledger.checkpoints("sbx-11111111-aaaa"))).map(({ snapshotId, tag }) => [snapshotId, tag]),
-        [["snap-after-install", "after-install"], ["snap-after-test", undefined]]
+        [
+          ["snap-after-install", "after-install"],
+          ["snap-after-test", undefined]
+        ]
       )
       const tagged = yield* ledger.lastCheckpoint("sbx-11111111-aaaa", { tag: "after-install" })
       assert.strictEqual(Option.getOrThrow(tagged).cursor.id, 11)
       assert.deepStrictEqual(yield* ledger.environments, [
         { name: "python", snapshotId: "snap-env-python", image: "python:3.11-slim", builtAt: 1767225600000 }
       ])
-    }).pipe(Effect.provide(legacy)))
+    }).pipe(Effect.provide(legacy))
+  )
 
   it.effect("it is continued, and what was appended reads with it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const sandboxId = "sbx-11111111-aaaa"
       yield* ledger.appendAll([
@@ -135,23 +153,29 @@ describe("SqliteLedger on a ledger of another program", () => {
       ])
       // The test clock stands at 0, before all that was there.
       const entries = yield* collect(ledger.tail({ sandboxId }).pipe(Stream.take(20)))
-      assert.deepStrictEqual(entries.slice(-2).map(({ event, id }) => [id, event]), [
-        [40, "exec.completed"],
-        [41, "sandbox.closed"]
-      ])
+      assert.deepStrictEqual(
+        entries.slice(-2).map(({ event, id }) => [id, event]),
+        [
+          [40, "exec.completed"],
+          [41, "sandbox.closed"]
+        ]
+      )
       assert.strictEqual(Option.getOrThrow(yield* ledger.sandbox(sandboxId)).status, "closed")
       assert.strictEqual(yield* ledger.deleteSandbox(sandboxId), 20)
-    }).pipe(Effect.provide(legacy)))
+    }).pipe(Effect.provide(legacy))
+  )
 
   it.effect("the indexes of its time are replaced, its columns are not touched", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const indexes = yield* sql<{ readonly name: string }>`PRAGMA index_list(alineo_events)`
       const names = indexes.map(({ name }) => name)
       assert.notInclude(names, "alineo_events_sandbox_id")
       assert.notInclude(names, "alineo_events_name")
       assert.include(names, "alineo_events_name_sandbox_ts")
-      assert.isTrue(names.every((name) => name === "alineo_events_name_sandbox_ts" || name.startsWith("sandglass_events_")))
+      assert.isTrue(
+        names.every((name) => name === "alineo_events_name_sandbox_ts" || name.startsWith("sandglass_events_"))
+      )
       const columns = yield* sql<{ readonly name: string; readonly type: string }>`PRAGMA table_info(alineo_events)`
       assert.deepStrictEqual(
         columns.map(({ name, type }) => `${name} ${type}`),
@@ -167,10 +191,11 @@ describe("SqliteLedger on a ledger of another program", () => {
           "ts INTEGER"
         ]
       )
-    }).pipe(Effect.provide(legacy)))
+    }).pipe(Effect.provide(legacy))
+  )
 
   it.effect("payloads that are JSON twice, or not at all, are read", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const ledger = yield* Ledger.Ledger
       const twice = JSON.stringify(JSON.stringify({ sandboxId: "sbx-x", runId: "run-x" }))
@@ -181,14 +206,21 @@ describe("SqliteLedger on a ledger of another program", () => {
         ('sbx-x', 'x', -1, 'note', 'plain words', 4),
         ('sbx-x', 'x', -1, 'note', '{}', 5)`
       const entries = yield* collect(ledger.read({ sandboxId: "sbx-x" }))
-      assert.deepStrictEqual(entries.map(({ event, payload }) => [event, payload]), [
-        ["sandbox.created", { sandboxId: "sbx-x", runId: "run-x" }],
-        ["exec.output", { type: "stdout", text: "a\n" }],
-        ["exec_event", "{\"type\":\"stdout\""],
-        ["note", "plain words"],
-        ["note", {}]
-      ])
+      assert.deepStrictEqual(
+        entries.map(({ event, payload }) => [event, payload]),
+        [
+          ["sandbox.created", { sandboxId: "sbx-x", runId: "run-x" }],
+          ["exec.output", { type: "stdout", text: "a\n" }],
+          ["exec_event", '{"type":"stdout"'],
+          ["note", "plain words"],
+          ["note", {}]
+        ]
+      )
       const found = yield* collect(ledger.sandboxes({ runId: "run-x" }))
-      assert.deepStrictEqual(found.map(({ sandboxId }) => sandboxId), ["sbx-x"])
-    }).pipe(Effect.provide(legacy)))
+      assert.deepStrictEqual(
+        found.map(({ sandboxId }) => sandboxId),
+        ["sbx-x"]
+      )
+    }).pipe(Effect.provide(legacy))
+  )
 })

@@ -1,7 +1,7 @@
 import * as SqlClient from "@effect/sql/SqlClient"
+import { assert, layer } from "@effect/vitest"
 import { Ledger } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
-import { assert, layer } from "@effect/vitest"
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
@@ -13,39 +13,44 @@ const events = 200_000
 const sessions = 2_000
 
 /** One session of very many events, and very many small ones around it. */
-const filled = Layer.effectDiscard(Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql.unsafe(`
+const filled = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql.unsafe(`
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ${sessions - 1})
     SELECT 'sbx-' || i, 'name-' || (i % 7), -1, 'sandbox.created', '{"runId":"run-' || (i % 100) || '"}', 1000 + i FROM n`)
-  yield* sql.unsafe(`
+    yield* sql.unsafe(`
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ${events - 1})
     SELECT 'sbx-big', 'big', i / 200,
       CASE i % 200 WHEN 0 THEN 'exec.started' WHEN 199 THEN 'exec.completed' ELSE 'exec.output' END,
       '{"seq":' || (i / 200) || ',"type":"stdout","text":"line"}', 2000 + i / 50 FROM n`)
-  yield* sql.unsafe(`
+    yield* sql.unsafe(`
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts) VALUES
       ('sbx-big', 'big', -1, 'sandbox.created', '{"runId":"run-big"}', 1999),
       ('sbx-big', 'big', -1, 'sandbox.checkpoint_created', '{"snapshotId":"snap-1","name":"one"}', 3000),
       ('sbx-0', 'name-0', -1, 'sandbox.closed', NULL, 9000)`)
-}))
+  })
+)
 
 const database = Layer.provideMerge(filled, SqliteLedger.layer({ filename: ":memory:" }))
 
 layer(database, { timeout: "60 seconds" })("SqliteLedger on a large ledger", (it) => {
   /** What the statements of an operation are, and how the database runs each. */
   const plans = <A, E>(operation: Effect.Effect<A, E, Ledger.Ledger>) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { statements, tracer } = recordStatements()
       const result = yield* Effect.withTracer(operation, tracer)
       const details = yield* Effect.forEach(new Set(statements), (text) =>
-        sql.unsafe<{ readonly detail: string }>(
-          `EXPLAIN QUERY PLAN ${text}`,
-          Array.from(text.matchAll(/\?/g), () => 1)
-        ).pipe(Effect.map((rows) => rows.map(({ detail }) => detail))))
+        sql
+          .unsafe<{ readonly detail: string }>(
+            `EXPLAIN QUERY PLAN ${text}`,
+            Array.from(text.matchAll(/\?/g), () => 1)
+          )
+          .pipe(Effect.map((rows) => rows.map(({ detail }) => detail)))
+      )
       return { result, statements, details: details.flat() }
     })
 
@@ -85,39 +90,41 @@ layer(database, { timeout: "60 seconds" })("SqliteLedger on a large ledger", (it
   ]
   for (const [index, options] of queries) {
     it.effect(`read ${JSON.stringify(options)}`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { details, result } = yield* plans(read(options))
         noScan(details)
         assert.match(details.join("\n"), index)
         assert.isAbove(result, 0)
-      }))
+      })
+    )
   }
 
   it.effect("a page that begins inside a millisecond does not walk through all of it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { details } = yield* plans(read({ sandboxId: "sbx-big", after, limit: 10 }))
       assert.match(details.join("\n"), /sandbox_id=\? AND ts=\? AND (?:rowid|id)>\?/)
-    }))
+    })
+  )
 
   it.effect("listing reads the sessions, and of each only its lifecycle", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
-      for (
-        const [filter, count] of [
-          [{}, sessions + 1],
-          [{ limit: 50 }, 50],
-          [{ name: "big" }, 1],
-          [{ name: "name-1", before: 2500 }, 215],
-          [{ status: "closed" }, 1],
-          [{ status: "running", limit: 10 }, 10],
-          [{ runId: "run-big" }, 1],
-          [{ runId: "run-3", status: "running" }, 20]
-        ] satisfies ReadonlyArray<readonly [Ledger.SandboxFilter, number]>
-      ) {
+      for (const [filter, count] of [
+        [{}, sessions + 1],
+        [{ limit: 50 }, 50],
+        [{ name: "big" }, 1],
+        [{ name: "name-1", before: 2500 }, 215],
+        [{ status: "closed" }, 1],
+        [{ status: "running", limit: 10 }, 10],
+        [{ runId: "run-big" }, 1],
+        [{ runId: "run-3", status: "running" }, 20]
+      ] satisfies ReadonlyArray<readonly [Ledger.SandboxFilter, number]>) {
         const { details, result } = yield* plans(Stream.runCount(ledger.sandboxes(filter)))
         noScan(details)
         assert.strictEqual(result, count)
-        assert.isTrue(details.every((detail) => !/USING (?:COVERING )?INDEX alineo_|_sandbox |_step |_ts /.test(detail)))
+        assert.isTrue(
+          details.every((detail) => !/USING (?:COVERING )?INDEX alineo_|_sandbox |_step |_ts /.test(detail))
+        )
         assert.match(details.join("\n"), /sandglass_events_created/)
         assert.match(details.join("\n"), /sandglass_events_milestones/)
       }
@@ -125,50 +132,56 @@ layer(database, { timeout: "60 seconds" })("SqliteLedger on a large ledger", (it
       noScan(details.details)
       assert.isTrue(Option.isSome(details.result))
       assert.strictEqual(details.statements.length, 1)
-    }))
+    })
+  )
 
   it.effect("the last checkpoint is found without its session", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const { details, result, statements } = yield* plans(ledger.lastCheckpoint("sbx-big", { tag: "one" }))
       assert.strictEqual(Option.getOrThrow(result).snapshotId, "snap-1")
       assert.strictEqual(statements.length, 1)
       noScan(details)
       assert.match(details.join("\n"), /sandglass_events_milestones/)
-    }))
+    })
+  )
 
   it.effect("a page is all that is read at a time", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const { result, statements } = yield* plans(
         ledger.read({ sandboxId: "sbx-big" }).pipe(Stream.chunks, Stream.take(2), Stream.runCollect)
       )
       assert.isAtMost(statements.length, 3)
       assert.isTrue(Array.from(result).every((chunk) => Chunk.size(chunk) <= 1000))
-    }))
+    })
+  )
 
   it.effect("tail finds its place by id, however far away that is", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
-      for (
-        const options of [
-          {},
-          { sandboxId: "sbx-big" },
-          { sandboxId: "sbx-0", stepIdx: -1 },
-          { name: "name-0", events: ["sandbox.closed"] },
-          { afterId: events }
-        ] satisfies ReadonlyArray<Ledger.TailOptions>
-      ) {
+      for (const options of [
+        {},
+        { sandboxId: "sbx-big" },
+        { sandboxId: "sbx-0", stepIdx: -1 },
+        { name: "name-0", events: ["sandbox.closed"] },
+        { afterId: events }
+      ] satisfies ReadonlyArray<Ledger.TailOptions>) {
         const { details, result } = yield* plans(ledger.tail(options).pipe(Stream.take(1), Stream.runCount))
         noScan(details)
         assert.strictEqual(result, 1)
       }
       // From its first event to its last lie all others: two windows, one jump.
       const { details, result, statements } = yield* plans(
-        ledger.tail({ sandboxId: "sbx-0" }).pipe(Stream.take(2), Stream.map(({ event }) => event), Stream.runCollect)
+        ledger.tail({ sandboxId: "sbx-0" }).pipe(
+          Stream.take(2),
+          Stream.map(({ event }) => event),
+          Stream.runCollect
+        )
       )
       assert.deepStrictEqual(Array.from(result), ["sandbox.created", "sandbox.closed"])
       assert.isAtMost(statements.length, 6)
       noScan(details)
-    }))
+    })
+  )
 })

@@ -1,15 +1,15 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import * as SqlClient from "@effect/sql/SqlClient"
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
+import { assert, describe, it } from "@effect/vitest"
 import { Ledger, SqlLedger } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
-import { assert, describe, it } from "@effect/vitest"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Stream from "effect/Stream"
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 
 const base = { sandboxId: "sbx-1", name: "ci" }
 
@@ -19,7 +19,12 @@ const folder = Effect.acquireRelease(
 )
 
 const events = Effect.flatMap(Ledger.Ledger, (ledger) =>
-  ledger.read().pipe(Stream.map(({ event }) => event), Stream.runCollect, Effect.map((_) => Array.from(_))))
+  ledger.read().pipe(
+    Stream.map(({ event }) => event),
+    Stream.runCollect,
+    Effect.map((_) => Array.from(_))
+  )
+)
 
 const memory = SqliteLedger.layer({ filename: ":memory:" })
 
@@ -31,7 +36,7 @@ const rollback = Effect.fail(new Rollback())
 
 describe("SqliteLedger and transactions", () => {
   it.effect("an append joins the transaction of the same client", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const ledger = yield* Ledger.Ledger
       yield* sql`CREATE TABLE orders (id INTEGER)`
@@ -40,55 +45,66 @@ describe("SqliteLedger and transactions", () => {
       yield* Effect.flip(sql.withTransaction(Effect.zipRight(order("undone"), rollback)))
       assert.deepStrictEqual(yield* events, [])
       assert.deepStrictEqual(yield* sql`SELECT * FROM orders`, [])
-      yield* sql.withTransaction(Effect.gen(function*() {
-        yield* order("done")
-        assert.deepStrictEqual(yield* events, ["done"])
-        // A savepoint that is undone takes its own events with it, and no others.
-        yield* Effect.ignore(sql.withTransaction(Effect.zipRight(order("undone"), rollback)))
-        yield* ledger.appendAll(Array.from({ length: 700 }, () => ({ ...base, event: "many" })))
-      }))
+      yield* sql.withTransaction(
+        Effect.gen(function* () {
+          yield* order("done")
+          assert.deepStrictEqual(yield* events, ["done"])
+          // A savepoint that is undone takes its own events with it, and no others.
+          yield* Effect.ignore(sql.withTransaction(Effect.zipRight(order("undone"), rollback)))
+          yield* ledger.appendAll(Array.from({ length: 700 }, () => ({ ...base, event: "many" })))
+        })
+      )
       const stored = yield* events
       assert.deepStrictEqual([stored.length, stored[0], new Set(stored.slice(1))], [701, "done", new Set(["many"])])
       assert.strictEqual((yield* sql`SELECT * FROM orders`).length, 1)
-    }).pipe(Effect.provide(memory)))
+    }).pipe(Effect.provide(memory))
+  )
 
   it.effect("an id of a transaction that was undone is not taken for one that was used", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const ledger = yield* Ledger.Ledger
       yield* ledger.appendAll(Array.from({ length: 3 }, () => ({ ...base, event: "first" })))
-      yield* Effect.flip(sql.withTransaction(
-        Effect.zipRight(ledger.appendAll(Array.from({ length: 9 }, () => ({ ...base, event: "undone" }))), rollback)
-      ))
+      yield* Effect.flip(
+        sql.withTransaction(
+          Effect.zipRight(ledger.appendAll(Array.from({ length: 9 }, () => ({ ...base, event: "undone" }))), rollback)
+        )
+      )
       yield* ledger.deleteSandbox(base.sandboxId)
       const { id } = yield* ledger.append({ ...base, event: "second" })
       assert.strictEqual(id, 4)
-    }).pipe(Effect.provide(memory)))
+    }).pipe(Effect.provide(memory))
+  )
 
   it.scoped("an append never joins the transaction of another client", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const other = Context.get(
         yield* Layer.build(Layer.fresh(SqliteClient.layer({ filename: ":memory:" }))),
         SqlClient.SqlClient
       )
       yield* other`CREATE TABLE orders (id INTEGER)`
-      yield* Effect.flip(other.withTransaction(Effect.gen(function*() {
-        yield* other`INSERT INTO orders VALUES (1)`
-        yield* ledger.append({ ...base, event: "kept" })
-        assert.deepStrictEqual(yield* events, ["kept"])
-        yield* ledger.putEnvironment({ name: "env", snapshotId: "snap", image: "img", builtAt: 1 })
-        yield* ledger.tail().pipe(Stream.take(1), Stream.runDrain)
-        yield* rollback
-      })))
+      yield* Effect.flip(
+        other.withTransaction(
+          Effect.gen(function* () {
+            yield* other`INSERT INTO orders VALUES (1)`
+            yield* ledger.append({ ...base, event: "kept" })
+            assert.deepStrictEqual(yield* events, ["kept"])
+            yield* ledger.putEnvironment({ name: "env", snapshotId: "snap", image: "img", builtAt: 1 })
+            yield* ledger.tail().pipe(Stream.take(1), Stream.runDrain)
+            yield* rollback
+          })
+        )
+      )
       assert.deepStrictEqual(yield* events, ["kept"])
       assert.strictEqual((yield* ledger.environments).length, 1)
       assert.deepStrictEqual(yield* other`SELECT * FROM orders`, [])
       assert.deepStrictEqual(yield* other`SELECT name FROM sqlite_master WHERE name LIKE 'alineo%'`, [])
-    }).pipe(Effect.provide(memory)))
+    }).pipe(Effect.provide(memory))
+  )
 
   it.scoped("two ledgers at once, each in its own place", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const [one, two] = yield* Effect.all([Layer.build(Layer.fresh(memory)), Layer.build(Layer.fresh(memory))])
       const sql = Context.get(one, SqlClient.SqlClient)
       const append = (context: Context.Context<Ledger.Ledger>, event: string) =>
@@ -98,10 +114,11 @@ describe("SqliteLedger and transactions", () => {
       )
       assert.deepStrictEqual(yield* Effect.provide(events, one), [])
       assert.deepStrictEqual(yield* Effect.provide(events, two), ["kept"])
-    }))
+    })
+  )
 
   it.scoped("a client that a failed COMMIT left inside a transaction does not swallow what is appended", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const filename = join(yield* folder, "ledger.db")
       const context = yield* Layer.build(SqliteLedger.layer({ filename }))
       const sql = Context.get(context, SqlClient.SqlClient)
@@ -114,17 +131,27 @@ describe("SqliteLedger and transactions", () => {
       yield* ledger.append({ ...base, event: "kept" })
       const elsewhere = yield* Layer.build(Layer.fresh(SqliteLedger.layer({ filename })))
       assert.deepStrictEqual(yield* Effect.provide(events, elsewhere), ["kept"])
-    }))
+    })
+  )
 
   it.effect("any client serves, whatever it does to names", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger
       const entry = yield* ledger.append({ ...base, stepIdx: 2, event: "note", payload: { snake_case: 1 } })
       const read = yield* Stream.runCollect(ledger.read(base))
       assert.deepStrictEqual(Array.from(read), [entry])
-    }).pipe(Effect.provide(SqlLedger.layer.pipe(Layer.provide(SqliteClient.layer({
-      filename: ":memory:",
-      transformResultNames: (name) => name.toUpperCase(),
-      transformQueryNames: (name) => name.toLowerCase()
-    }))))))
+    }).pipe(
+      Effect.provide(
+        SqlLedger.layer.pipe(
+          Layer.provide(
+            SqliteClient.layer({
+              filename: ":memory:",
+              transformResultNames: (name) => name.toUpperCase(),
+              transformQueryNames: (name) => name.toLowerCase()
+            })
+          )
+        )
+      )
+    )
+  )
 })

@@ -5,18 +5,20 @@ import * as Effect from "effect/Effect"
 
 const [filename = "", sandboxId = "", events = "0", batchSize = "1"] = process.argv.slice(2)
 
-const program = Effect.gen(function*() {
+const program = Effect.gen(function* () {
   const ledger = yield* Ledger.Ledger
   const size = Number(batchSize)
   process.stdout.write("ready\n")
   for (let from = 0; from < Number(events); from += size) {
-    yield* ledger.appendAll(Array.from({ length: size }, (_, index) => ({
-      sandboxId,
-      name: "writer",
-      stepIdx: from / size,
-      event: "exec.output",
-      payload: { seq: from / size, type: "stdout", text: `${from + index}\n` }
-    })))
+    yield* ledger.appendAll(
+      Array.from({ length: size }, (_, index) => ({
+        sandboxId,
+        name: "writer",
+        stepIdx: from / size,
+        event: "exec.output",
+        payload: { seq: from / size, type: "stdout", text: `${from + index}\n` }
+      }))
+    )
   }
 })
 

@@ -21,7 +21,8 @@ import * as Codec from "./internal/ledgerCodec.js"
 import * as Legacy from "./internal/ledgerLegacy.js"
 import * as Memory from "./internal/ledgerMemory.js"
 import { LedgerError } from "./LedgerError.js"
-import { type Cursor, EventName, type Json, type LedgerEntry } from "./LedgerEvent.js"
+import type { Cursor, Json, LedgerEntry } from "./LedgerEvent.js"
+import { EventName } from "./LedgerEvent.js"
 
 /**
  * What to append: a `LedgerEvent`, or the plain object of the same shape.
@@ -187,9 +188,7 @@ export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
      * Appends many, in order. The events that can be stored are stored even if others cannot; then it fails with
      * `InvalidEvent` and the `rejected` positions.
      */
-    readonly appendAll: (
-      events: ReadonlyArray<EventInput>
-    ) => Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError>
+    readonly appendAll: (events: ReadonlyArray<EventInput>) => Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError>
     /** Entries in `(ts, id)` order, page by page. */
     readonly read: (options?: ReadOptions) => Stream.Stream<LedgerEntry, LedgerError>
     /** History in the order it was appended (by `id`), then what is appended from now on; never ends by itself. */
@@ -390,19 +389,17 @@ interface Waiting {
 const invalidQuery = (method: string, description: string) =>
   new LedgerError({ method, reason: "InvalidQuery", description })
 
-const inMethod = (method: string) => ({ cause, description, reason, rejected }: LedgerError): LedgerError =>
-  new LedgerError({ method, reason, description, rejected, cause })
+const inMethod =
+  (method: string) =>
+  ({ cause, description, reason, rejected }: LedgerError): LedgerError =>
+    new LedgerError({ method, reason, description, rejected, cause })
 
 const checkCount = (method: string, name: string, value: number | undefined): Effect.Effect<void, LedgerError> =>
   value === undefined || (Number.isSafeInteger(value) && value >= 0)
     ? Effect.void
     : Effect.fail(invalidQuery(method, `${name} is ${value}, not a whole number of 0 or more`))
 
-const checkCursor = (
-  method: string,
-  name: string,
-  value: Cursor | undefined
-): Effect.Effect<void, LedgerError> =>
+const checkCursor = (method: string, name: string, value: Cursor | undefined): Effect.Effect<void, LedgerError> =>
   value === undefined || (Number.isSafeInteger(value.ts) && Number.isSafeInteger(value.id))
     ? Effect.void
     : Effect.fail(invalidQuery(method, `${name} is no cursor`))
@@ -509,12 +506,12 @@ const toDetails = (session: SessionRow): SandboxDetails => {
     ...optionalText(payload, "snapshotId"),
     ...(Legacy.isRecord(resources)
       ? {
-        resources: Object.fromEntries(
-          Object.entries(resources).flatMap(([key, value]) =>
-            typeof value === "string" || typeof value === "number" ? [[key, String(value)]] : []
+          resources: Object.fromEntries(
+            Object.entries(resources).flatMap(([key, value]) =>
+              typeof value === "string" || typeof value === "number" ? [[key, String(value)]] : []
+            )
           )
-        )
-      }
+        }
       : undefined),
     createdAt: entry.ts,
     ...(session.closedAt === null ? undefined : { closedAt: session.closedAt }),
@@ -528,13 +525,13 @@ const toCheckpoint = (entry: LedgerEntry): Option.Option<Checkpoint> => {
   const { name: tag, snapshotId } = payload
   return typeof snapshotId === "string"
     ? Option.some({
-      sandboxId: entry.sandboxId,
-      name: entry.name,
-      snapshotId,
-      ...(typeof tag === "string" ? { tag } : undefined),
-      cursor: { ts: entry.ts, id: entry.id },
-      payload
-    })
+        sandboxId: entry.sandboxId,
+        name: entry.name,
+        snapshotId,
+        ...(typeof tag === "string" ? { tag } : undefined),
+        cursor: { ts: entry.ts, id: entry.id },
+        payload
+      })
     : Option.none()
 }
 
@@ -568,7 +565,10 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
     const span =
       (method: string, attributes: Record<string, unknown>) =>
       <A>(self: Effect.Effect<A, LedgerError>): Effect.Effect<A, LedgerError> =>
-        self.pipe(Effect.mapError(inMethod(method)), Effect.withSpan(`Ledger.${method}`, { captureStackTrace: false, attributes }))
+        self.pipe(
+          Effect.mapError(inMethod(method)),
+          Effect.withSpan(`Ledger.${method}`, { captureStackTrace: false, attributes })
+        )
 
     const streamSpan =
       (method: string, attributes: Record<string, unknown>) =>
@@ -606,7 +606,7 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           : Effect.succeed<Stored>({ results: [], ts })
       })
 
-    const drain = Effect.gen(function*() {
+    const drain = Effect.gen(function* () {
       while (true) {
         const group: Array<Waiting> = []
         let size = 0
@@ -650,19 +650,19 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           }
           draining = true
           return Effect.zipRight(Effect.forkDaemon(Effect.interruptible(drain)), Deferred.await(done))
-        }).pipe(Effect.onInterrupt(() =>
-          Effect.sync(() => {
-            const position = waiting.indexOf(entry)
-            if (position >= 0) {
-              waiting.splice(position, 1)
-            }
-          })
-        ))
+        }).pipe(
+          Effect.onInterrupt(() =>
+            Effect.sync(() => {
+              const position = waiting.indexOf(entry)
+              if (position >= 0) {
+                waiting.splice(position, 1)
+              }
+            })
+          )
+        )
       })
 
-    const appendAll = (
-      events: ReadonlyArray<EventInput>
-    ): Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError> => {
+    const appendAll = (events: ReadonlyArray<EventInput>): Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError> => {
       const rejected: Array<{ readonly index: number; readonly description: string }> = []
       const good: Array<Prepared & { readonly index: number; readonly input: EventInput }> = []
       for (const [index, input] of events.entries()) {
@@ -674,12 +674,13 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
         }
       }
       const rows = good.map(({ row }) => row)
-      const stored = rows.length === 0
-        ? Effect.succeed<Stored>({ results: [], ts: 0 })
-        : encoded.joined.pipe(
-          Effect.flatMap((joined) => joined ? storeNow(rows) : submit(rows)),
-          Effect.zipLeft(poke)
-        )
+      const stored =
+        rows.length === 0
+          ? Effect.succeed<Stored>({ results: [], ts: 0 })
+          : encoded.joined.pipe(
+              Effect.flatMap((joined) => (joined ? storeNow(rows) : submit(rows))),
+              Effect.zipLeft(poke)
+            )
       return Effect.flatMap(stored, ({ results, ts }) => {
         const entries: Array<LedgerEntry> = []
         let cause: LedgerError | undefined
@@ -700,8 +701,11 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           new LedgerError({
             method: "appendAll",
             reason: "InvalidEvent",
-            description: rejected.slice(0, 3).map((_) => `[${_.index}] ${_.description}`).join("; ") +
-              (rejected.length > 3 ? `; and ${rejected.length - 3} more` : ""),
+            description:
+              rejected
+                .slice(0, 3)
+                .map((_) => `[${_.index}] ${_.description}`)
+                .join("; ") + (rejected.length > 3 ? `; and ${rejected.length - 3} more` : ""),
             rejected,
             ...(cause === undefined ? undefined : { cause })
           })
@@ -710,33 +714,37 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
     }
 
     const toRowFilter = (filter: EntryFilter): RowFilter => {
-      const events = filter.events === undefined
-        ? undefined
-        : Arr.dedupe(filter.events.flatMap((event) => Legacy.spellings(Legacy.canonical(event)))).map(Codec.encodeText)
+      const events =
+        filter.events === undefined
+          ? undefined
+          : Arr.dedupe(filter.events.flatMap((event) => Legacy.spellings(Legacy.canonical(event)))).map(
+              Codec.encodeText
+            )
       return {
         sandboxId: filter.sandboxId === undefined ? undefined : Codec.encodeText(filter.sandboxId),
         name: filter.name === undefined ? undefined : Codec.encodeText(filter.name),
         stepIdx: filter.stepIdx,
         events,
-        withoutOutput: filter.withoutOutput === true ||
+        withoutOutput:
+          filter.withoutOutput === true ||
           (events !== undefined && !events.some((event) => Legacy.outputEvents.includes(event)))
       }
     }
 
     /** Whether output in the older spelling was stored with its line ends: its exec's start says so. */
     const isRaw = (sandboxId: string, stepIdx: number): Effect.Effect<boolean, LedgerError> =>
-      encoded.page({
-        sandboxId,
-        stepIdx,
-        events: Legacy.spellings(EventName.execStarted),
-        withoutOutput: true,
-        order: "asc",
-        after: undefined,
-        until: undefined,
-        limit: 10
-      }).pipe(
-        Effect.map(({ rows }) => rows.some((row) => Legacy.isRawStart(decodeRow(row).payload)))
-      )
+      encoded
+        .page({
+          sandboxId,
+          stepIdx,
+          events: Legacy.spellings(EventName.execStarted),
+          withoutOutput: true,
+          order: "asc",
+          after: undefined,
+          until: undefined,
+          limit: 10
+        })
+        .pipe(Effect.map(({ rows }) => rows.some((row) => Legacy.isRawStart(decodeRow(row).payload))))
 
     const decode = (
       rows: ReadonlyArray<Row>,
@@ -797,7 +805,8 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
                   : Option.some<State>({ after: page.next, left, size: nextPageSize(page.rows) })
               ]
             })
-        ))
+        )
+      )
     }
 
     const checkFilter = (method: string, filter: EntryFilter): Effect.Effect<void, LedgerError> =>
@@ -806,50 +815,60 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
         : Effect.fail(invalidQuery(method, "stepIdx is no 32-bit integer"))
 
     const checkRead = (method: string, options: ReadOptions): Effect.Effect<void, LedgerError> =>
-      Effect.all([
-        checkFilter(method, options),
-        checkCount(method, "limit", options.limit),
-        checkCursor(method, "after", options.after),
-        checkCursor(method, "until", options.until)
-      ], { discard: true })
+      Effect.all(
+        [
+          checkFilter(method, options),
+          checkCount(method, "limit", options.limit),
+          checkCursor(method, "after", options.after),
+          checkCursor(method, "until", options.until)
+        ],
+        { discard: true }
+      )
 
     const follow = (options: TailOptions): Stream.Stream<LedgerEntry, LedgerError> =>
-      Stream.unwrapScoped(Effect.gen(function*() {
-        const filter = toRowFilter(options)
-        // One place that slides: a consumer that stands still costs an appender nothing.
-        const pokes = yield* Effect.acquireRelease(
-          Effect.tap(Queue.sliding<void>(1), (queue) => Effect.sync(() => tails.add(queue))),
-          (queue) => Effect.zipRight(Effect.sync(() => tails.delete(queue)), Queue.shutdown(queue))
-        )
-        if (encoded.changes !== undefined) {
-          yield* Effect.forkScoped(Stream.runForEach(encoded.changes, () => Queue.offer(pokes, undefined)))
-        }
-        const wait = encoded.pollInterval === undefined
-          ? Queue.take(pokes)
-          : Effect.raceFirst(Queue.take(pokes), Effect.sleep(encoded.pollInterval))
-        let cursor = options.afterId ?? 0
-        let upTo = cursor
-        let size = firstPageSize
-        const next: Effect.Effect<Chunk.Chunk<LedgerEntry>, LedgerError> = Effect.gen(function*() {
-          while (true) {
-            if (cursor >= upTo) {
-              upTo = yield* Effect.withTracerEnabled(encoded.settledId, false)
-            }
-            if (cursor >= upTo) {
-              yield* wait
-              continue
-            }
-            const page = yield* encoded.tail({ ...filter, after: cursor, upTo, limit: size })
-            const found = yield* decode(page.rows, options.events)
-            cursor = page.next ?? upTo
-            size = nextPageSize(page.rows)
-            if (found.length > 0) {
-              return Chunk.unsafeFromArray(found)
-            }
+      Stream.unwrapScoped(
+        Effect.gen(function* () {
+          const filter = toRowFilter(options)
+          // One place that slides: a consumer that stands still costs an appender nothing.
+          const pokes = yield* Effect.acquireRelease(
+            Effect.tap(Queue.sliding<void>(1), (queue) => Effect.sync(() => tails.add(queue))),
+            (queue) =>
+              Effect.zipRight(
+                Effect.sync(() => tails.delete(queue)),
+                Queue.shutdown(queue)
+              )
+          )
+          if (encoded.changes !== undefined) {
+            yield* Effect.forkScoped(Stream.runForEach(encoded.changes, () => Queue.offer(pokes, undefined)))
           }
+          const wait =
+            encoded.pollInterval === undefined
+              ? Queue.take(pokes)
+              : Effect.raceFirst(Queue.take(pokes), Effect.sleep(encoded.pollInterval))
+          let cursor = options.afterId ?? 0
+          let upTo = cursor
+          let size = firstPageSize
+          const next: Effect.Effect<Chunk.Chunk<LedgerEntry>, LedgerError> = Effect.gen(function* () {
+            while (true) {
+              if (cursor >= upTo) {
+                upTo = yield* Effect.withTracerEnabled(encoded.settledId, false)
+              }
+              if (cursor >= upTo) {
+                yield* wait
+                continue
+              }
+              const page = yield* encoded.tail({ ...filter, after: cursor, upTo, limit: size })
+              const found = yield* decode(page.rows, options.events)
+              cursor = page.next ?? upTo
+              size = nextPageSize(page.rows)
+              if (found.length > 0) {
+                return Chunk.unsafeFromArray(found)
+              }
+            }
+          })
+          return Stream.repeatEffectChunk(next)
         })
-        return Stream.repeatEffectChunk(next)
-      }))
+      )
 
     const checkpoints = (sandboxId: string, order: "asc" | "desc", until: Cursor | undefined) =>
       Stream.filterMap(entries({ sandboxId, events: [EventName.checkpointCreated], order, until }), toCheckpoint)
@@ -890,8 +909,10 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           (page) => {
             const all = page.rows.map(toDetails)
             // The database compares what it can; whether it is the same text is decided here.
-            const some = (runId === undefined ? all : all.filter((details) => details.runId === runId))
-              .slice(0, Math.min(state.left, all.length))
+            const some = (runId === undefined ? all : all.filter((details) => details.runId === runId)).slice(
+              0,
+              Math.min(state.left, all.length)
+            )
             const left = state.left - some.length
             return [
               Chunk.unsafeFromArray(some),
@@ -900,21 +921,25 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
                 : Option.some<State>({ before: page.next, left })
             ]
           }
-        ))
+        )
+      )
     }
 
     const checkSandboxFilter = (method: string, filter: SandboxFilter): Effect.Effect<void, LedgerError> =>
-      Effect.all([
-        checkCount(method, "limit", filter.limit),
-        typeof filter.before === "number"
-          ? Number.isFinite(filter.before)
+      Effect.all(
+        [
+          checkCount(method, "limit", filter.limit),
+          typeof filter.before === "number"
+            ? Number.isFinite(filter.before)
+              ? Effect.void
+              : Effect.fail(invalidQuery(method, `before is ${filter.before}`))
+            : checkCursor(method, "before", filter.before),
+          filter.status === undefined || ["running", "paused", "closed"].includes(filter.status)
             ? Effect.void
-            : Effect.fail(invalidQuery(method, `before is ${filter.before}`))
-          : checkCursor(method, "before", filter.before),
-        filter.status === undefined || ["running", "paused", "closed"].includes(filter.status)
-          ? Effect.void
-          : Effect.fail(invalidQuery(method, `status is ${String(filter.status)}`))
-      ], { discard: true })
+            : Effect.fail(invalidQuery(method, `status is ${String(filter.status)}`))
+        ],
+        { discard: true }
+      )
 
     const checked = <A>(
       check: Effect.Effect<void, LedgerError>,
@@ -941,19 +966,16 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
         events.length === 0
           ? Effect.succeed([])
           : Effect.suspend(() => appendAll(events)).pipe(
-            span("appendAll", {
-              "sandglass.sandbox.id": events[0]?.sandboxId,
-              "sandglass.event.count": events.length
-            })
-          ),
+              span("appendAll", {
+                "sandglass.sandbox.id": events[0]?.sandboxId,
+                "sandglass.event.count": events.length
+              })
+            ),
       read: (options = {}) =>
-        checked(checkRead("read", options), () => entries(options)).pipe(
-          streamSpan("read", filterAttributes(options))
-        ),
+        checked(checkRead("read", options), () => entries(options)).pipe(streamSpan("read", filterAttributes(options))),
       tail: (options = {}) =>
-        checked(
-          Effect.zipRight(checkFilter("tail", options), checkCount("tail", "afterId", options.afterId)),
-          () => follow(options)
+        checked(Effect.zipRight(checkFilter("tail", options), checkCount("tail", "afterId", options.afterId)), () =>
+          follow(options)
         ).pipe(streamSpan("tail", filterAttributes(options))),
       lastCheckpoint: (sandboxId, options) =>
         checkCursor("lastCheckpoint", "until", options?.until).pipe(
@@ -966,9 +988,7 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           span("lastCheckpoint", { "sandglass.sandbox.id": sandboxId })
         ),
       checkpoints: (sandboxId) =>
-        checkpoints(sandboxId, "asc", undefined).pipe(
-          streamSpan("checkpoints", { "sandglass.sandbox.id": sandboxId })
-        ),
+        checkpoints(sandboxId, "asc", undefined).pipe(streamSpan("checkpoints", { "sandglass.sandbox.id": sandboxId })),
       sandboxes: (filter = {}) =>
         checked(checkSandboxFilter("sandboxes", filter), () => sessions(filter)).pipe(
           streamSpan("sandboxes", {
@@ -983,18 +1003,15 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           span("sandbox", { "sandglass.sandbox.id": sandboxId })
         ),
       deleteSandbox: (sandboxId) =>
-        encoded.remove(Codec.encodeText(sandboxId)).pipe(
-          span("deleteSandbox", { "sandglass.sandbox.id": sandboxId })
-        ),
+        encoded.remove(Codec.encodeText(sandboxId)).pipe(span("deleteSandbox", { "sandglass.sandbox.id": sandboxId })),
       environment: (name) =>
-        encoded.environment(Codec.encodeText(name)).pipe(
-          Effect.map(Option.map(decodeEnvironment)),
-          span("environment", { "sandglass.environment": name })
-        ),
+        encoded
+          .environment(Codec.encodeText(name))
+          .pipe(Effect.map(Option.map(decodeEnvironment)), span("environment", { "sandglass.environment": name })),
       environments: encoded.environments.pipe(
         // Sorted here: databases sort text by rules of their own.
         Effect.map((records) =>
-          records.map(decodeEnvironment).sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0)
+          records.map(decodeEnvironment).sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
         ),
         span("environments", {})
       ),
@@ -1003,12 +1020,12 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           Number.isSafeInteger(record.builtAt)
             ? Effect.void
             : Effect.fail(
-              new LedgerError({
-                method: "putEnvironment",
-                reason: "InvalidEvent",
-                description: "builtAt is no whole number of milliseconds"
-              })
-            ),
+                new LedgerError({
+                  method: "putEnvironment",
+                  reason: "InvalidEvent",
+                  description: "builtAt is no whole number of milliseconds"
+                })
+              ),
           encoded.putEnvironment({
             name: Codec.encodeText(record.name),
             snapshotId: Codec.encodeText(record.snapshotId),
@@ -1017,9 +1034,9 @@ export const makeEncoded = (encoded: Encoded): Effect.Effect<Context.Tag.Service
           })
         ).pipe(span("putEnvironment", { "sandglass.environment": record.name })),
       deleteEnvironment: (name) =>
-        encoded.deleteEnvironment(Codec.encodeText(name)).pipe(
-          span("deleteEnvironment", { "sandglass.environment": name })
-        )
+        encoded
+          .deleteEnvironment(Codec.encodeText(name))
+          .pipe(span("deleteEnvironment", { "sandglass.environment": name }))
     })
   })
 

@@ -23,21 +23,21 @@ import type * as Stream from "effect/Stream"
 import { isPlainJson } from "./internal/ledgerCodec.js"
 import * as Legacy from "./internal/ledgerLegacy.js"
 import { isIdClash, isInsideTransaction, toLedgerError } from "./internal/sqlErrors.js"
-import {
-  type Encoded,
-  type EnvironmentRecord,
-  Ledger,
-  makeEncoded,
-  type NewRow,
-  type PageQuery,
-  type Row,
-  type RowFilter,
-  type SessionQuery,
-  type SessionRow,
-  type TailQuery
+import type {
+  Encoded,
+  EnvironmentRecord,
+  NewRow,
+  PageQuery,
+  Row,
+  RowFilter,
+  SessionQuery,
+  SessionRow,
+  TailQuery
 } from "./Ledger.js"
+import { Ledger, makeEncoded } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
-import { type Cursor, EventName } from "./LedgerEvent.js"
+import type { Cursor } from "./LedgerEvent.js"
+import { EventName } from "./LedgerEvent.js"
 
 /**
  * @since 0.1.0
@@ -210,10 +210,10 @@ const filterConditions = (query: Query, filter: RowFilter): Array<string> => {
       filter.sandboxId === undefined && isSubset(filter.events, createdEvents)
         ? created
         : filter.sandboxId !== undefined && isSubset(filter.events, Legacy.milestones)
-        ? milestone
-        : filter.withoutOutput === true
-        ? noOutput
-        : "1 = 1",
+          ? milestone
+          : filter.withoutOutput === true
+            ? noOutput
+            : "1 = 1",
       dialect.eventIn(query.param(JSON.stringify(filter.events)))
     )
   } else if (filter.withoutOutput === true) {
@@ -229,9 +229,9 @@ const ending: Cursor = { ts: Number.MAX_SAFE_INTEGER, id: 0 }
 const beyond = (query: Query, comparison: "<" | "<=" | ">" | ">=", cursor: Cursor): string =>
   query.dialect === postgresDialect
     ? `(ts, id) ${comparison} (${query.param(cursor.ts)}, ${query.param(cursor.id)})`
-    : `ts ${comparison[0]}= ${query.param(cursor.ts)} AND (ts ${comparison[0]} ${query.param(cursor.ts)} OR id ${comparison} ${
-      query.param(cursor.id)
-    })`
+    : `ts ${comparison[0]}= ${query.param(cursor.ts)} AND (ts ${comparison[0]} ${query.param(cursor.ts)} OR id ${comparison} ${query.param(
+        cursor.id
+      )})`
 
 /**
  * A page in `(ts, id)` order. SQLite does not use an index for a comparison of pairs when one of them is the rowid, and
@@ -248,7 +248,7 @@ const selectPage = (
   // A page without a cursor is the same statement, and a search all the same.
   const after = range.after ?? (order === "asc" ? beginning : ending)
   const [further, direction] = order === "asc" ? [">" as const, "ASC"] : ["<" as const, "DESC"]
-  const end = (): Array<string> => until === undefined ? [] : [beyond(query, order === "asc" ? "<=" : ">=", until)]
+  const end = (): Array<string> => (until === undefined ? [] : [beyond(query, order === "asc" ? "<=" : ">=", until)])
   const { count, offset = 0 } = limit
   const slice = offset === 0 ? () => query.param(count) : () => `${query.param(count)} OFFSET ${query.param(offset)}`
   const sorted = `ORDER BY ts ${direction}, id ${direction}`
@@ -257,9 +257,9 @@ const selectPage = (
     return `SELECT ${select} FROM alineo_events${where(all)} ${sorted} LIMIT ${slice()}`
   }
   const half = (condition: () => string, order: string): string =>
-    `SELECT * FROM (SELECT ${select} FROM alineo_events${where([...conditions(), condition(), ...end()])} ${order} LIMIT ${
-      query.param(count + offset)
-    })`
+    `SELECT * FROM (SELECT ${select} FROM alineo_events${where([...conditions(), condition(), ...end()])} ${order} LIMIT ${query.param(
+      count + offset
+    )})`
   const same = half(
     () => `ts = ${query.param(after.ts)} AND id ${further} ${query.param(after.id)}`,
     `ORDER BY id ${direction}`
@@ -287,26 +287,24 @@ const sqliteInsert = (size: number): string =>
   `?, ?, ?, ?, ?, ?, ?, ?)${", (NULL, ?, ?, ?, ?, ?, ?, ?, ?)".repeat(size - 1)}`
 
 const postgresInsert = (size: number): string =>
-  `INSERT INTO alineo_events (${insertColumns}) VALUES ${
-    Array.from({ length: size }, (_, row) => {
-      const at = (column: number) => `$${row * 8 + column}`
-      return `(${at(1)}, ${at(2)}, ${at(3)}, ${at(4)}, ${at(5)}, ${at(6)}::jsonb, ${at(7)}, ${at(8)})`
-    }).join(", ")
-  } RETURNING id`
+  `INSERT INTO alineo_events (${insertColumns}) VALUES ${Array.from({ length: size }, (_, row) => {
+    const at = (column: number) => `$${row * 8 + column}`
+    return `(${at(1)}, ${at(2)}, ${at(3)}, ${at(4)}, ${at(5)}, ${at(6)}::jsonb, ${at(7)}, ${at(8)})`
+  }).join(", ")} RETURNING id`
 
 const sqliteTables = [
   "CREATE TABLE IF NOT EXISTS alineo_events (id INTEGER PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
-  "step_idx INTEGER NOT NULL, branch INTEGER, event TEXT NOT NULL, payload TEXT, error TEXT, ts INTEGER NOT NULL)",
+    "step_idx INTEGER NOT NULL, branch INTEGER, event TEXT NOT NULL, payload TEXT, error TEXT, ts INTEGER NOT NULL)",
   "CREATE TABLE IF NOT EXISTS alineo_environments (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL, " +
-  "image TEXT NOT NULL, built_at INTEGER NOT NULL)",
+    "image TEXT NOT NULL, built_at INTEGER NOT NULL)",
   "CREATE TABLE IF NOT EXISTS sandglass_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 ]
 
 const postgresTables = [
   "CREATE TABLE IF NOT EXISTS alineo_events (id BIGSERIAL PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
-  "step_idx INTEGER NOT NULL, branch INTEGER, event TEXT NOT NULL, payload JSONB, error TEXT, ts BIGINT NOT NULL)",
+    "step_idx INTEGER NOT NULL, branch INTEGER, event TEXT NOT NULL, payload JSONB, error TEXT, ts BIGINT NOT NULL)",
   "CREATE TABLE IF NOT EXISTS alineo_environments (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL, " +
-  "image TEXT NOT NULL, built_at BIGINT NOT NULL)"
+    "image TEXT NOT NULL, built_at BIGINT NOT NULL)"
 ]
 
 const createIndexes = indexes.map(([name, on]) => `CREATE INDEX IF NOT EXISTS ${name} ON ${on}`)
@@ -315,11 +313,9 @@ const dropIndexes = outdatedIndexes.map((name) => `DROP INDEX IF EXISTS ${name}`
 /** Any two processes that migrate must agree on it; nothing else may use it. */
 const migrationLock = 7267263538
 
-const migration = (
-  tables: ReadonlyArray<string>,
-  present: ReadonlyArray<string>
-): ReadonlyArray<string> => {
-  const complete = tables.every((ddl) => present.some((name) => ddl.includes(` ${name} (`))) &&
+const migration = (tables: ReadonlyArray<string>, present: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const complete =
+    tables.every((ddl) => present.some((name) => ddl.includes(` ${name} (`))) &&
     indexes.every(([name]) => present.includes(name))
   return [
     ...(complete ? [] : [...tables, ...createIndexes]),
@@ -334,132 +330,131 @@ const migration = (
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(
-  function*(options: Options = {}): Effect.fn.Return<
-    Context.Tag.Service<Ledger>,
-    LedgerError,
-    SqlClient.SqlClient
-  > {
-    const sql = (yield* SqlClient.SqlClient).withoutTransforms()
-    const postgres = sql.onDialectOrElse({ pg: () => true, orElse: () => false })
-    const dialect = postgres ? postgresDialect : sqliteDialect
-    const failed = toLedgerError("SqlLedger")
-    const patience = Schedule.exponential("2 millis", 1.5).pipe(
-      Schedule.union(Schedule.spaced("50 millis")),
-      Schedule.jittered,
-      Schedule.upTo(Duration.decode(options.contentionTimeout ?? "30 seconds"))
+export const make = Effect.fnUntraced(function* (
+  options: Options = {}
+): Effect.fn.Return<Context.Tag.Service<Ledger>, LedgerError, SqlClient.SqlClient> {
+  const sql = (yield* SqlClient.SqlClient).withoutTransforms()
+  const postgres = sql.onDialectOrElse({ pg: () => true, orElse: () => false })
+  const dialect = postgres ? postgresDialect : sqliteDialect
+  const failed = toLedgerError("SqlLedger")
+  const patience = Schedule.exponential("2 millis", 1.5).pipe(
+    Schedule.union(Schedule.spaced("50 millis")),
+    Schedule.jittered,
+    Schedule.upTo(Duration.decode(options.contentionTimeout ?? "30 seconds"))
+  )
+  const isContention = (error: LedgerError) => error.reason === "Contention"
+
+  /** The schedule costs nothing until it is needed. */
+  const patiently = <A>(self: Effect.Effect<A, LedgerError>): Effect.Effect<A, LedgerError> =>
+    Effect.catchIf(self, isContention, () => Effect.retry(self, { schedule: patience, while: isContention }))
+
+  const ours = yield* Effect.scoped(sql.reserve).pipe(Effect.mapError(failed))
+
+  /**
+   * A client has one connection, or makes its connections of one class of its own; that tells whose transaction it
+   * is that the calling fiber is in.
+   */
+  const isOurs = (connection: Connection): boolean =>
+    connection === ours || (connection.constructor !== Object && connection.constructor === ours.constructor)
+
+  const transaction = Effect.map(Effect.context<never>(), (context) =>
+    Option.filter(
+      Option.map(Context.getOption(context, SqlClient.TransactionConnection), ([connection]) => connection),
+      isOurs
     )
-    const isContention = (error: LedgerError) => error.reason === "Contention"
+  )
 
-    /** The schedule costs nothing until it is needed. */
-    const patiently = <A>(self: Effect.Effect<A, LedgerError>): Effect.Effect<A, LedgerError> =>
-      Effect.catchIf(self, isContention, () => Effect.retry(self, { schedule: patience, while: isContention }))
+  const withoutTransaction = <A, E>(self: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+    Effect.mapInputContext(self, (context: Context.Context<never>) =>
+      Context.omit(SqlClient.TransactionConnection)(context as Context.Context<SqlClient.TransactionConnection>)
+    )
 
-    const ours = yield* Effect.scoped(sql.reserve).pipe(Effect.mapError(failed))
-
-    /**
-     * A client has one connection, or makes its connections of one class of its own; that tells whose transaction it
-     * is that the calling fiber is in.
-     */
-    const isOurs = (connection: Connection): boolean =>
-      connection === ours ||
-      (connection.constructor !== Object && connection.constructor === ours.constructor)
-
-    const transaction = Effect.map(Effect.context<never>(), (context) =>
-      Option.filter(
-        Option.map(Context.getOption(context, SqlClient.TransactionConnection), ([connection]) => connection),
-        isOurs
-      ))
-
-    const withoutTransaction = <A, E>(self: Effect.Effect<A, E>): Effect.Effect<A, E> =>
-      Effect.mapInputContext(self, (context: Context.Context<never>) =>
-        Context.omit(SqlClient.TransactionConnection)(context as Context.Context<SqlClient.TransactionConnection>))
-
-    const read = <A extends object>(
-      text: string,
-      params: ReadonlyArray<Param> = []
-    ): Effect.Effect<ReadonlyArray<A>, LedgerError> => {
-      const statement = Effect.mapError(sql.unsafe<A>(text, params), failed)
-      return Effect.flatMap(transaction, Option.match({
+  const read = <A extends object>(
+    text: string,
+    params: ReadonlyArray<Param> = []
+  ): Effect.Effect<ReadonlyArray<A>, LedgerError> => {
+    const statement = Effect.mapError(sql.unsafe<A>(text, params), failed)
+    return Effect.flatMap(
+      transaction,
+      Option.match({
         onNone: () => patiently(withoutTransaction(statement)),
         onSome: () => statement
-      }))
-    }
+      })
+    )
+  }
 
-    const execute = (
-      connection: Connection,
-      text: string,
-      params: ReadonlyArray<unknown> = []
-    ): Effect.Effect<ReadonlyArray<Record<string, unknown>>, SqlError> => connection.execute(text, params, undefined)
+  const execute = (
+    connection: Connection,
+    text: string,
+    params: ReadonlyArray<unknown> = []
+  ): Effect.Effect<ReadonlyArray<Record<string, unknown>>, SqlError> => connection.execute(text, params, undefined)
 
-    const rollback = (connection: Connection) => Effect.ignore(execute(connection, "ROLLBACK"))
+  const rollback = (connection: Connection) => Effect.ignore(execute(connection, "ROLLBACK"))
 
-    /**
-     * SQLite can be left inside a transaction by an application whose COMMIT failed. The connection is ours alone here,
-     * so a transaction that is still open belongs to nobody.
-     */
-    const begin = (connection: Connection): Effect.Effect<unknown, SqlError> =>
-      postgres
-        ? execute(connection, "BEGIN")
-        : Effect.catchIf(
-          execute(connection, "BEGIN IMMEDIATE"),
-          isInsideTransaction,
-          () => Effect.zipRight(rollback(connection), execute(connection, "BEGIN IMMEDIATE"))
+  /**
+   * SQLite can be left inside a transaction by an application whose COMMIT failed. The connection is ours alone here,
+   * so a transaction that is still open belongs to nobody.
+   */
+  const begin = (connection: Connection): Effect.Effect<unknown, SqlError> =>
+    postgres
+      ? execute(connection, "BEGIN")
+      : Effect.catchIf(execute(connection, "BEGIN IMMEDIATE"), isInsideTransaction, () =>
+          Effect.zipRight(rollback(connection), execute(connection, "BEGIN IMMEDIATE"))
         )
 
-    /**
-     * Not `sql.withTransaction`: there a COMMIT that fails is a defect, and SQLite then stays inside the transaction.
-     */
-    const inTransaction = <A>(
-      connection: Connection,
-      body: Effect.Effect<A, SqlError>
-    ): Effect.Effect<A, SqlError> =>
-      Effect.uninterruptibleMask((restore) =>
-        Effect.zipRight(
-          begin(connection),
-          Effect.flatMap(Effect.exit(restore(body)), (exit) =>
-            Exit.isSuccess(exit)
-              ? execute(connection, "COMMIT").pipe(
+  /**
+   * Not `sql.withTransaction`: there a COMMIT that fails is a defect, and SQLite then stays inside the transaction.
+   */
+  const inTransaction = <A>(connection: Connection, body: Effect.Effect<A, SqlError>): Effect.Effect<A, SqlError> =>
+    Effect.uninterruptibleMask((restore) =>
+      Effect.zipRight(
+        begin(connection),
+        Effect.flatMap(Effect.exit(restore(body)), (exit) =>
+          Exit.isSuccess(exit)
+            ? execute(connection, "COMMIT").pipe(
                 Effect.tapError(() => rollback(connection)),
                 Effect.as(exit.value)
               )
-              : Effect.zipRight(rollback(connection), exit))
+            : Effect.zipRight(rollback(connection), exit)
         )
       )
+    )
 
-    const inSavepoint = <A>(
-      connection: Connection,
-      body: Effect.Effect<A, SqlError>
-    ): Effect.Effect<A, SqlError> =>
-      Effect.uninterruptibleMask((restore) =>
-        Effect.zipRight(
-          execute(connection, "SAVEPOINT sandglass"),
-          Effect.flatMap(Effect.exit(restore(body)), (exit) =>
-            Effect.zipRight(
-              Exit.isSuccess(exit)
-                ? Effect.void
-                : Effect.ignore(execute(connection, "ROLLBACK TO SAVEPOINT sandglass")),
-              Effect.zipRight(execute(connection, "RELEASE SAVEPOINT sandglass"), exit)
-            ))
+  const inSavepoint = <A>(connection: Connection, body: Effect.Effect<A, SqlError>): Effect.Effect<A, SqlError> =>
+    Effect.uninterruptibleMask((restore) =>
+      Effect.zipRight(
+        execute(connection, "SAVEPOINT sandglass"),
+        Effect.flatMap(Effect.exit(restore(body)), (exit) =>
+          Effect.zipRight(
+            Exit.isSuccess(exit) ? Effect.void : Effect.ignore(execute(connection, "ROLLBACK TO SAVEPOINT sandglass")),
+            Effect.zipRight(execute(connection, "RELEASE SAVEPOINT sandglass"), exit)
+          )
         )
       )
+    )
 
-    /** Writes atomically: in the application's transaction where it is in one, else in one of its own. */
-    const write = <A>(
-      body: (connection: Connection, joined: boolean) => Effect.Effect<A, SqlError>
-    ): Effect.Effect<A, LedgerError> =>
-      Effect.flatMap(transaction, Option.match({
+  /** Writes atomically: in the application's transaction where it is in one, else in one of its own. */
+  const write = <A>(
+    body: (connection: Connection, joined: boolean) => Effect.Effect<A, SqlError>
+  ): Effect.Effect<A, LedgerError> =>
+    Effect.flatMap(
+      transaction,
+      Option.match({
         onSome: (connection) => Effect.mapError(inSavepoint(connection, body(connection, true)), failed),
         onNone: () =>
-          patiently(Effect.mapError(
-            Effect.scoped(
-              Effect.flatMap(sql.reserve, (connection) => inTransaction(connection, body(connection, false)))
-            ),
-            failed
-          ))
-      }))
+          patiently(
+            Effect.mapError(
+              Effect.scoped(
+                Effect.flatMap(sql.reserve, (connection) => inTransaction(connection, body(connection, false)))
+              ),
+              failed
+            )
+          )
+      })
+    )
 
-    yield* write(Effect.fnUntraced(function*(connection) {
+  yield* write(
+    Effect.fnUntraced(function* (connection) {
       if (postgres) {
         yield* execute(connection, "SELECT pg_advisory_xact_lock($1)", [migrationLock])
       }
@@ -469,225 +464,240 @@ export const make = Effect.fnUntraced(
           ? "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p', 'i', 'I') AND pg_table_is_visible(oid)"
           : "SELECT name FROM sqlite_master"
       )
-      const statements = migration(postgres ? postgresTables : sqliteTables, present.map(({ name }) => String(name)))
+      const statements = migration(
+        postgres ? postgresTables : sqliteTables,
+        present.map(({ name }) => String(name))
+      )
       yield* Effect.forEach(statements, (ddl) => execute(connection, ddl), { discard: true })
-    }))
+    })
+  )
 
-    const inserts = new Map(batchSizes.map((size) => [size, (postgres ? postgresInsert : sqliteInsert)(size)]))
+  const inserts = new Map(batchSizes.map((size) => [size, (postgres ? postgresInsert : sqliteInsert)(size)]))
 
-    /** Calls `insert` with as few and as large batches as there are statements for. */
-    const inBatches = <A>(
-      rows: ReadonlyArray<NewRow>,
-      insert: (batch: ReadonlyArray<NewRow>, text: string) => Effect.Effect<A, SqlError>
-    ): Effect.Effect<Array<A>, SqlError> => {
-      const batches: Array<Effect.Effect<A, SqlError>> = []
-      let from = 0
-      for (const [size, text] of inserts) {
-        for (; rows.length - from >= size; from += size) {
-          batches.push(insert(from === 0 && rows.length === size ? rows : rows.slice(from, from + size), text))
-        }
+  /** Calls `insert` with as few and as large batches as there are statements for. */
+  const inBatches = <A>(
+    rows: ReadonlyArray<NewRow>,
+    insert: (batch: ReadonlyArray<NewRow>, text: string) => Effect.Effect<A, SqlError>
+  ): Effect.Effect<Array<A>, SqlError> => {
+    const batches: Array<Effect.Effect<A, SqlError>> = []
+    let from = 0
+    for (const [size, text] of inserts) {
+      for (; rows.length - from >= size; from += size) {
+        batches.push(insert(from === 0 && rows.length === size ? rows : rows.slice(from, from + size), text))
       }
-      return Effect.all(batches)
     }
+    return Effect.all(batches)
+  }
 
-    /** An id that was in the table after its floor was last raised, as far as this handle knows. */
-    let knownId = 0
+  /** An id that was in the table after its floor was last raised, as far as this handle knows. */
+  let knownId = 0
 
-    const appendSqlite: Encoded["append"] = (rows) =>
-      write((connection, joined) => {
-        let known = knownId
-        const insert = (batch: ReadonlyArray<NewRow>, text: string): Effect.Effect<unknown, SqlError> =>
-          execute(connection, text, rowParams(batch, [known])).pipe(
-            // Another process has already used the first id above the floor.
-            Effect.catchIf(isIdClash, () =>
-              Effect.flatMap(execute(connection, "SELECT max(id) AS id FROM alineo_events"), ([row]) => {
-                known = Number(row?.["id"])
-                return execute(connection, text, rowParams(batch, [known]))
-              }))
+  const appendSqlite: Encoded["append"] = (rows) =>
+    write((connection, joined) => {
+      let known = knownId
+      const insert = (batch: ReadonlyArray<NewRow>, text: string): Effect.Effect<unknown, SqlError> =>
+        execute(connection, text, rowParams(batch, [known])).pipe(
+          // Another process has already used the first id above the floor.
+          Effect.catchIf(isIdClash, () =>
+            Effect.flatMap(execute(connection, "SELECT max(id) AS id FROM alineo_events"), ([row]) => {
+              known = Number(row?.["id"])
+              return execute(connection, text, rowParams(batch, [known]))
+            })
           )
-        // Ids are consecutive: nobody else writes while this transaction does.
-        return inBatches(rows, (batch, text) =>
-          Effect.map(
-            Effect.zipRight(insert(batch, text), execute(connection, "SELECT last_insert_rowid() AS id")),
-            ([row]) => {
-              const last = Number(row?.["id"])
-              known = last
-              return Array.from(batch, (_, position) => last - batch.length + 1 + position)
-            }
-          )).pipe(Effect.map(Arr.flatten), Effect.tap((ids) =>
-            Effect.sync(() => {
-              // What a joined transaction wrote may yet be rolled back.
-              knownId = joined ? knownId : Math.max(knownId, ids[ids.length - 1] ?? 0)
-            })))
-      })
-
-    const appendPostgres: Encoded["append"] = (rows) =>
-      write((connection) =>
+        )
+      // Ids are consecutive: nobody else writes while this transaction does.
+      return inBatches(rows, (batch, text) =>
         Effect.map(
-          inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))),
-          (results) => results.flatMap((inserted) => inserted.map(({ id }) => Number(id)).sort((a, b) => a - b))
+          Effect.zipRight(insert(batch, text), execute(connection, "SELECT last_insert_rowid() AS id")),
+          ([row]) => {
+            const last = Number(row?.["id"])
+            known = last
+            return Array.from(batch, (_, position) => last - batch.length + 1 + position)
+          }
+        )
+      ).pipe(
+        Effect.map(Arr.flatten),
+        Effect.tap((ids) =>
+          Effect.sync(() => {
+            // What a joined transaction wrote may yet be rolled back.
+            knownId = joined ? knownId : Math.max(knownId, ids[ids.length - 1] ?? 0)
+          })
         )
       )
-
-    const page = (query: PageQuery) =>
-      Effect.gen(function*() {
-        const direct = query.sandboxId !== undefined ||
-          (query.events !== undefined && isSubset(query.events, createdEvents)) ||
-          (query.name === undefined && query.stepIdx === undefined && query.events === undefined &&
-            query.withoutOutput !== true)
-        // Matches may be rare: look at so many rows, and go on from there with the next page.
-        const end = direct ? undefined : yield* placeAhead(query, [], windowRows)
-        const until = end ?? query.until
-        const statement = new Query(dialect)
-        const text = selectPage(
-          statement,
-          dialect.columns,
-          () => filterConditions(statement, query),
-          { ...query, until },
-          { count: query.limit }
-        )
-        const rows = (yield* read<EventRow>(text, statement.params)).map(toRow)
-        const last = rows[rows.length - 1]
-        return { rows, next: last !== undefined && rows.length >= query.limit ? toCursor(last) : end }
-      })
-
-    /** Where the row stands that is so many rows ahead; `undefined` when the end comes first. */
-    const placeAhead = (
-      range: Pick<PageQuery, "order" | "after" | "until">,
-      conditions: ReadonlyArray<string>,
-      offset: number
-    ): Effect.Effect<Cursor | undefined, LedgerError> => {
-      const statement = new Query(dialect)
-      const text = selectPage(statement, "ts, id", () => [...conditions], range, { count: 1, offset })
-      return Effect.map(
-        read<{ readonly ts: number | string; readonly id: number | string }>(text, statement.params),
-        ([row]) => row === undefined ? undefined : toCursor(row)
-      )
-    }
-
-    const tail = (query: TailQuery) =>
-      Effect.gen(function*() {
-        const end = Math.min(query.upTo, query.after + windowRows)
-        const statement = new Query(dialect)
-        const range = [`id > ${statement.param(query.after)}`, `id <= ${statement.param(end)}`]
-        const { sandboxId, stepIdx, ...others } = query
-        const conditions = filterConditions(statement, others)
-        if (sandboxId !== undefined) {
-          conditions.push(`${dialect.unindexed("sandbox_id")} = ${statement.param(sandboxId)}`)
-        }
-        if (stepIdx !== undefined) {
-          conditions.push(`${dialect.unindexed("step_idx")} = ${statement.param(stepIdx)}`)
-        }
-        const text = `SELECT ${dialect.columns} FROM alineo_events${where([...range, ...conditions])} ORDER BY id LIMIT ${
-          statement.param(query.limit)
-        }`
-        const rows = (yield* read<EventRow>(text, statement.params)).map(toRow)
-        const last = rows[rows.length - 1]
-        if (last !== undefined && rows.length >= query.limit) {
-          return { rows, next: last.id }
-        }
-        if (end >= query.upTo) {
-          return { rows, next: undefined }
-        }
-        if (last !== undefined || sandboxId === undefined) {
-          return { rows, next: end }
-        }
-        // Nothing of this sandbox for a while: one look into its index says where it goes on.
-        const jump = new Query(dialect)
-        const found = yield* read<{ readonly id: number | string | null }>(
-          `SELECT min(id + 0) AS id FROM alineo_events WHERE sandbox_id = ${jump.param(sandboxId)} AND ${
-            dialect.unindexed("id")
-          } > ${jump.param(end)}`,
-          jump.params
-        )
-        const next = found[0]?.id ?? undefined
-        return { rows, next: next === undefined || Number(next) > query.upTo ? undefined : Number(next) - 1 }
-      })
-
-    const writers = (also: string) =>
-      read<{ readonly id: number | string; readonly writers: ReadonlyArray<string> }>(
-        `SELECT ${also} AS id, ARRAY(SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted ` +
-          "AND relation = 'alineo_events'::regclass AND mode = 'RowExclusiveLock' AND database = " +
-          "(SELECT oid FROM pg_database WHERE datname = current_database())) AS writers"
-      )
-
-    /**
-     * A transaction takes its ids before it commits, so a lower id may appear after a higher one. Whoever has taken an
-     * id holds a lock on the table until the end of the transaction: once the holders of now are gone, nothing can
-     * appear any more below what is visible now.
-     */
-    const settledIdPostgres: Encoded["settledId"] = Effect.gen(function*() {
-      const [start] = yield* writers("coalesce((SELECT max(id) FROM alineo_events), 0)")
-      let pending = start?.writers ?? []
-      for (let delay = 2; pending.length > 0; delay = Math.min(100, delay * 2)) {
-        yield* Effect.sleep(delay)
-        const [now] = yield* writers("0")
-        pending = pending.filter((writer) => now?.writers.includes(writer) === true)
-      }
-      return Number(start?.id ?? 0)
     })
 
-    const settledIdSqlite: Encoded["settledId"] = Effect.map(
-      read<{ readonly id: number | null }>("SELECT max(id) AS id FROM alineo_events"),
-      ([row]) => row?.id ?? 0
+  const appendPostgres: Encoded["append"] = (rows) =>
+    write((connection) =>
+      Effect.map(
+        inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))),
+        (results) => results.flatMap((inserted) => inserted.map(({ id }) => Number(id)).sort((a, b) => a - b))
+      )
     )
 
-    const sessions = (query: SessionQuery) =>
-      Effect.gen(function*() {
-        const { name, runId, sandboxId, status } = query
-        const range = { order: "desc" as const, after: query.before, until: undefined }
-        const end = sandboxId !== undefined || (status === undefined && runId === undefined)
+  const page = (query: PageQuery) =>
+    Effect.gen(function* () {
+      const direct =
+        query.sandboxId !== undefined ||
+        (query.events !== undefined && isSubset(query.events, createdEvents)) ||
+        (query.name === undefined &&
+          query.stepIdx === undefined &&
+          query.events === undefined &&
+          query.withoutOutput !== true)
+      // Matches may be rare: look at so many rows, and go on from there with the next page.
+      const end = direct ? undefined : yield* placeAhead(query, [], windowRows)
+      const until = end ?? query.until
+      const statement = new Query(dialect)
+      const text = selectPage(
+        statement,
+        dialect.columns,
+        () => filterConditions(statement, query),
+        { ...query, until },
+        { count: query.limit }
+      )
+      const rows = (yield* read<EventRow>(text, statement.params)).map(toRow)
+      const last = rows[rows.length - 1]
+      return { rows, next: last !== undefined && rows.length >= query.limit ? toCursor(last) : end }
+    })
+
+  /** Where the row stands that is so many rows ahead; `undefined` when the end comes first. */
+  const placeAhead = (
+    range: Pick<PageQuery, "order" | "after" | "until">,
+    conditions: ReadonlyArray<string>,
+    offset: number
+  ): Effect.Effect<Cursor | undefined, LedgerError> => {
+    const statement = new Query(dialect)
+    const text = selectPage(statement, "ts, id", () => [...conditions], range, { count: 1, offset })
+    return Effect.map(
+      read<{ readonly ts: number | string; readonly id: number | string }>(text, statement.params),
+      ([row]) => (row === undefined ? undefined : toCursor(row))
+    )
+  }
+
+  const tail = (query: TailQuery) =>
+    Effect.gen(function* () {
+      const end = Math.min(query.upTo, query.after + windowRows)
+      const statement = new Query(dialect)
+      const range = [`id > ${statement.param(query.after)}`, `id <= ${statement.param(end)}`]
+      const { sandboxId, stepIdx, ...others } = query
+      const conditions = filterConditions(statement, others)
+      if (sandboxId !== undefined) {
+        conditions.push(`${dialect.unindexed("sandbox_id")} = ${statement.param(sandboxId)}`)
+      }
+      if (stepIdx !== undefined) {
+        conditions.push(`${dialect.unindexed("step_idx")} = ${statement.param(stepIdx)}`)
+      }
+      const text = `SELECT ${dialect.columns} FROM alineo_events${where([...range, ...conditions])} ORDER BY id LIMIT ${statement.param(
+        query.limit
+      )}`
+      const rows = (yield* read<EventRow>(text, statement.params)).map(toRow)
+      const last = rows[rows.length - 1]
+      if (last !== undefined && rows.length >= query.limit) {
+        return { rows, next: last.id }
+      }
+      if (end >= query.upTo) {
+        return { rows, next: undefined }
+      }
+      if (last !== undefined || sandboxId === undefined) {
+        return { rows, next: end }
+      }
+      // Nothing of this sandbox for a while: one look into its index says where it goes on.
+      const jump = new Query(dialect)
+      const found = yield* read<{ readonly id: number | string | null }>(
+        `SELECT min(id + 0) AS id FROM alineo_events WHERE sandbox_id = ${jump.param(sandboxId)} AND ${dialect.unindexed(
+          "id"
+        )} > ${jump.param(end)}`,
+        jump.params
+      )
+      const next = found[0]?.id ?? undefined
+      return { rows, next: next === undefined || Number(next) > query.upTo ? undefined : Number(next) - 1 }
+    })
+
+  const writers = (also: string) =>
+    read<{ readonly id: number | string; readonly writers: ReadonlyArray<string> }>(
+      `SELECT ${also} AS id, ARRAY(SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted ` +
+        "AND relation = 'alineo_events'::regclass AND mode = 'RowExclusiveLock' AND pid <> pg_backend_pid() AND database = " +
+        "(SELECT oid FROM pg_database WHERE datname = current_database())) AS writers"
+    )
+
+  /**
+   * A transaction takes its ids before it commits, so a lower id may appear after a higher one. Whoever has taken an
+   * id holds a lock on the table until the end of the transaction: once the holders of now are gone, nothing can
+   * appear any more below what is visible now.
+   */
+  const settledIdPostgres: Encoded["settledId"] = Effect.gen(function* () {
+    const [start] = yield* writers("coalesce((SELECT max(id) FROM alineo_events), 0)")
+    let pending = start?.writers ?? []
+    for (let delay = 2; pending.length > 0; delay = Math.min(100, delay * 2)) {
+      yield* Effect.sleep(delay)
+      const [now] = yield* writers("0")
+      pending = pending.filter((writer) => now?.writers.includes(writer) === true)
+    }
+    return Number(start?.id ?? 0)
+  })
+
+  const settledIdSqlite: Encoded["settledId"] = Effect.map(
+    read<{ readonly id: number | null }>("SELECT max(id) AS id FROM alineo_events"),
+    ([row]) => row?.id ?? 0
+  )
+
+  const sessions = (query: SessionQuery) =>
+    Effect.gen(function* () {
+      const { name, runId, sandboxId, status } = query
+      const range = { order: "desc" as const, after: query.before, until: undefined }
+      const end =
+        sandboxId !== undefined || (status === undefined && runId === undefined)
           ? undefined
           : yield* placeAhead(range, [created], windowSessions)
-        const statement = new Query(dialect)
-        const text = selectPage(
-          statement,
-          `${dialect.columns}, ${closedAt} AS closed_at, ${isPaused} AS is_paused`,
-          () => {
-            const conditions = [created]
-            if (sandboxId !== undefined) {
-              conditions.push(milestone, `sandbox_id = ${statement.param(sandboxId)}`)
-            }
-            if (name !== undefined) {
-              const column = sandboxId === undefined ? "name" : dialect.unindexed("name")
-              conditions.push(`${column} = ${statement.param(name)}`)
-            }
-            if (runId !== undefined && isPlainJson(runId)) {
-              const quoted = JSON.stringify(runId)
-              const twice = JSON.stringify(quoted).slice(1, -1)
-              conditions.push(
-                `(${dialect.contains(dialect.payloadText, statement.param(quoted))} OR ${
-                  dialect.contains(dialect.payloadText, statement.param(twice))
-                })`
-              )
-            }
-            if (status === "closed") {
-              conditions.push(`${closedAt} IS NOT NULL`)
-            } else if (status !== undefined) {
-              conditions.push(
-                `${closedAt} IS NULL`,
-                `coalesce(${isPaused}, 0) = ${status === "paused" ? 1 : 0}`
-              )
-            }
-            return conditions
-          },
-          { ...range, until: end },
-          { count: query.limit }
-        )
-        const found = yield* read<SessionEventRow>(text, statement.params)
-        const last = found[found.length - 1]
-        return {
-          rows: found.map((row): SessionRow => ({
+      const statement = new Query(dialect)
+      const text = selectPage(
+        statement,
+        `${dialect.columns}, ${closedAt} AS closed_at, ${isPaused} AS is_paused`,
+        () => {
+          const conditions = [created]
+          if (sandboxId !== undefined) {
+            conditions.push(milestone, `sandbox_id = ${statement.param(sandboxId)}`)
+          }
+          if (name !== undefined) {
+            const column = sandboxId === undefined ? "name" : dialect.unindexed("name")
+            conditions.push(`${column} = ${statement.param(name)}`)
+          }
+          if (runId !== undefined && isPlainJson(runId)) {
+            const quoted = JSON.stringify(runId)
+            const twice = JSON.stringify(quoted).slice(1, -1)
+            conditions.push(
+              `(${dialect.contains(dialect.payloadText, statement.param(quoted))} OR ${dialect.contains(
+                dialect.payloadText,
+                statement.param(twice)
+              )})`
+            )
+          }
+          if (status === "closed") {
+            conditions.push(`${closedAt} IS NOT NULL`)
+          } else if (status !== undefined) {
+            conditions.push(`${closedAt} IS NULL`, `coalesce(${isPaused}, 0) = ${status === "paused" ? 1 : 0}`)
+          }
+          return conditions
+        },
+        { ...range, until: end },
+        { count: query.limit }
+      )
+      const found = yield* read<SessionEventRow>(text, statement.params)
+      const last = found[found.length - 1]
+      return {
+        rows: found.map(
+          (row): SessionRow => ({
             created: toRow(row),
             status: row.closed_at !== null ? "closed" : row.is_paused === 1 ? "paused" : "running",
             closedAt: row.closed_at === null ? null : Number(row.closed_at)
-          })),
-          next: last !== undefined && found.length >= query.limit ? toCursor(last) : end
-        }
-      })
+          })
+        ),
+        next: last !== undefined && found.length >= query.limit ? toCursor(last) : end
+      }
+    })
 
-    const removeSqlite: Encoded["remove"] = (sandboxId) =>
-      write(Effect.fnUntraced(function*(connection) {
+  const removeSqlite: Encoded["remove"] = (sandboxId) =>
+    write(
+      Effect.fnUntraced(function* (connection) {
         // Without it SQLite would give the highest ids out again when their rows are gone.
         yield* execute(
           connection,
@@ -695,7 +705,7 @@ export const make = Effect.fnUntraced(
             "ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
         )
         let removed = 0
-        for (let count = removeRows; count === removeRows;) {
+        for (let count = removeRows; count === removeRows; ) {
           yield* execute(
             connection,
             "DELETE FROM alineo_events WHERE id IN (SELECT id FROM alineo_events WHERE sandbox_id = ? LIMIT ?)",
@@ -708,64 +718,62 @@ export const make = Effect.fnUntraced(
           yield* Effect.yieldNow()
         }
         return removed
-      }))
+      })
+    )
 
-    const removePostgres: Encoded["remove"] = (sandboxId) =>
-      write((connection) =>
-        Effect.map(
-          execute(
-            connection,
-            "WITH removed AS (DELETE FROM alineo_events WHERE sandbox_id = $1 RETURNING 1) " +
-              "SELECT count(*) AS count FROM removed",
-            [sandboxId]
-          ),
-          ([row]) => Number(row?.["count"])
-        )
-      )
-
-    const environmentColumns = "SELECT name, snapshot_id, image, built_at FROM alineo_environments"
-    const p = dialect.param
-
-    return yield* makeEncoded({
-      restrictedJson: dialect.restrictedJson,
-      joined: Effect.map(transaction, Option.isSome),
-      append: postgres ? appendPostgres : appendSqlite,
-      page,
-      tail,
-      settledId: postgres ? settledIdPostgres : settledIdSqlite,
-      sessions,
-      remove: postgres ? removePostgres : removeSqlite,
-      environment: (name) =>
-        Effect.map(
-          read<EnvironmentRow>(`${environmentColumns} WHERE name = ${p(1)}`, [name]),
-          (rows) => Option.map(Arr.head(rows), toEnvironment)
+  const removePostgres: Encoded["remove"] = (sandboxId) =>
+    write((connection) =>
+      Effect.map(
+        execute(
+          connection,
+          "WITH removed AS (DELETE FROM alineo_events WHERE sandbox_id = $1 RETURNING 1) " +
+            "SELECT count(*) AS count FROM removed",
+          [sandboxId]
         ),
-      environments: Effect.map(
-        read<EnvironmentRow>(environmentColumns),
-        Arr.map(toEnvironment)
+        ([row]) => Number(row?.["count"])
+      )
+    )
+
+  const environmentColumns = "SELECT name, snapshot_id, image, built_at FROM alineo_environments"
+  const p = dialect.param
+
+  return yield* makeEncoded({
+    restrictedJson: dialect.restrictedJson,
+    joined: Effect.map(transaction, Option.isSome),
+    append: postgres ? appendPostgres : appendSqlite,
+    page,
+    tail,
+    settledId: postgres ? settledIdPostgres : settledIdSqlite,
+    sessions,
+    remove: postgres ? removePostgres : removeSqlite,
+    environment: (name) =>
+      Effect.map(read<EnvironmentRow>(`${environmentColumns} WHERE name = ${p(1)}`, [name]), (rows) =>
+        Option.map(Arr.head(rows), toEnvironment)
       ),
-      putEnvironment: (record) =>
-        write((connection) =>
-          Effect.asVoid(execute(
+    environments: Effect.map(read<EnvironmentRow>(environmentColumns), Arr.map(toEnvironment)),
+    putEnvironment: (record) =>
+      write((connection) =>
+        Effect.asVoid(
+          execute(
             connection,
             "INSERT INTO alineo_environments (name, snapshot_id, image, built_at) VALUES " +
               `(${p(1)}, ${p(2)}, ${p(3)}, ${p(4)}) ON CONFLICT (name) DO UPDATE SET ` +
               "snapshot_id = excluded.snapshot_id, image = excluded.image, built_at = excluded.built_at",
             [record.name, record.snapshotId, record.image, record.builtAt]
-          ))
-        ),
-      deleteEnvironment: (name) =>
-        write((connection) =>
-          Effect.map(
-            execute(connection, `DELETE FROM alineo_environments WHERE name = ${p(1)} RETURNING name`, [name]),
-            (rows) => rows.length > 0
           )
-        ),
-      pollInterval: options.pollInterval ?? "500 millis",
-      changes: options.changes
-    })
-  }
-)
+        )
+      ),
+    deleteEnvironment: (name) =>
+      write((connection) =>
+        Effect.map(
+          execute(connection, `DELETE FROM alineo_environments WHERE name = ${p(1)} RETURNING name`, [name]),
+          (rows) => rows.length > 0
+        )
+      ),
+    pollInterval: options.pollInterval ?? "500 millis",
+    changes: options.changes
+  })
+})
 
 /**
  * @since 0.1.0

@@ -3,7 +3,9 @@
  *
  * @since 0.1.0
  */
-import * as Reactivity from "@effect/experimental/Reactivity"
+
+import { mkdir } from "node:fs/promises"
+import { dirname } from "node:path"
 import * as SqlClient from "@effect/sql/SqlClient"
 import { SqlError } from "@effect/sql/SqlError"
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
@@ -19,8 +21,6 @@ import * as Layer from "effect/Layer"
 import * as Predicate from "effect/Predicate"
 import * as Schedule from "effect/Schedule"
 import type * as Scope from "effect/Scope"
-import { mkdir } from "node:fs/promises"
-import { dirname } from "node:path"
 
 /**
  * @since 0.1.0
@@ -43,19 +43,21 @@ export interface Options {
 const codeOf = (cause: unknown): string =>
   Predicate.hasProperty(cause, "code") && typeof cause.code === "string" ? cause.code : ""
 
-const driverError = (cause: unknown): unknown => cause instanceof SqlError ? cause.cause : cause
+const driverError = (cause: unknown): unknown => (cause instanceof SqlError ? cause.cause : cause)
 
 const isBusy = (cause: unknown): boolean => /^SQLITE_(?:BUSY|LOCKED)/.test(codeOf(driverError(cause)))
 
-const openError = (filename: string) => (cause: unknown): LedgerError => {
-  const inner = driverError(cause)
-  return new LedgerError({
-    method: "layer",
-    reason: isBusy(cause) ? "Contention" : "Connection",
-    description: `cannot open ${filename}: ${inner instanceof Error ? inner.message : String(inner)}`,
-    cause: inner
-  })
-}
+const openError =
+  (filename: string) =>
+  (cause: unknown): LedgerError => {
+    const inner = driverError(cause)
+    return new LedgerError({
+      method: "layer",
+      reason: isBusy(cause) ? "Contention" : "Connection",
+      description: `cannot open ${filename}: ${inner instanceof Error ? inner.message : String(inner)}`,
+      cause: inner
+    })
+  }
 
 const isMemory = (filename: string): boolean =>
   filename === "" || filename === ":memory:" || filename.startsWith("file:")
@@ -69,28 +71,29 @@ const locked = Schedule.exponential("5 millis", 1.5).pipe(
 /**
  * The driver's client for one file, with failures to open it as errors instead of defects.
  */
-const makeClient = (
-  options: Options
-): Effect.Effect<SqliteClient.SqliteClient, LedgerError, Scope.Scope> => {
+const makeClient = (options: Options): Effect.Effect<SqliteClient.SqliteClient, LedgerError, Scope.Scope> => {
   const { filename } = options
   const busyTimeout = Math.trunc(Duration.toMillis(options.busyTimeout ?? "250 millis"))
   const folder = isMemory(filename)
     ? Effect.void
     : Effect.tryPromise({
-      try: () => mkdir(dirname(filename), { recursive: true }),
-      catch: openError(filename)
-    })
-  return Effect.gen(function*() {
+        try: () => mkdir(dirname(filename), { recursive: true }),
+        catch: openError(filename)
+      })
+  return Effect.gen(function* () {
     yield* folder
     // The driver opens the file and would switch to WAL before a busy timeout can be set; what goes wrong is a defect.
-    const client = yield* SqliteClient.make({ filename, disableWAL: true }).pipe(
-      Effect.provide(Reactivity.layer),
+    const client = yield* Layer.build(SqliteClient.layer({ filename, disableWAL: true })).pipe(
+      Effect.map(Context.get(SqliteClient.SqliteClient)),
+      Effect.mapError(openError(filename)),
       Effect.catchAllDefect((defect) => Effect.fail(openError(filename)(defect)))
     )
-    yield* client.unsafe(`PRAGMA busy_timeout = ${busyTimeout}`).pipe(
-      Effect.zipRight(Effect.retry(client.unsafe("PRAGMA journal_mode = WAL"), { schedule: locked, while: isBusy })),
-      Effect.mapError(openError(filename))
-    )
+    yield* client
+      .unsafe(`PRAGMA busy_timeout = ${busyTimeout}`)
+      .pipe(
+        Effect.zipRight(Effect.retry(client.unsafe("PRAGMA journal_mode = WAL"), { schedule: locked, while: isBusy })),
+        Effect.mapError(openError(filename))
+      )
     return client
   })
 }
@@ -108,12 +111,14 @@ export const make = (
   LedgerError,
   Scope.Scope
 > =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const client = yield* makeClient(options)
     const ledger = yield* SqlLedger.make(options).pipe(
       Effect.provideService(SqlClient.SqlClient, client),
       Effect.mapError((error) =>
-        error.reason === "Contention" || error.reason === "Connection" ? openError(options.filename)(error.cause) : error
+        error.reason === "Contention" || error.reason === "Connection"
+          ? openError(options.filename)(error.cause)
+          : error
       )
     )
     return Context.make(Ledger.Ledger, ledger).pipe(

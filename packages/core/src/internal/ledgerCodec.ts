@@ -29,12 +29,13 @@ export const isPlainText = (text: string): boolean => !unsafeText.test(text)
 const hex = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
 
 const escapeText = (text: string): string =>
-  text.replace(unsafeCharacters, (character) => character === "\\" ? "\\\\" : hex(character))
+  text.replace(unsafeCharacters, (character) => (character === "\\" ? "\\\\" : hex(character)))
 
 const unescapeText = (text: string): string =>
   text.includes("\\")
     ? text.replace(escapedCharacters, (escape) =>
-      escape === "\\\\" ? "\\" : String.fromCharCode(Number.parseInt(escape.slice(2), 16)))
+        escape === "\\\\" ? "\\" : String.fromCharCode(Number.parseInt(escape.slice(2), 16))
+      )
     : text
 
 /** The text as a column of any database can hold it. */
@@ -57,26 +58,26 @@ export const decodeText = (stored: string): string => {
 const isRecord = (value: unknown): value is { readonly [key: string]: Json } =>
   typeof value === "object" && value !== null && !Array.isArray(value)
 
-const escapeKey = (key: string): string => key === payloadMarker ? hex("$") + key.slice(1) : escapeText(key)
+const escapeKey = (key: string): string => (key === payloadMarker ? hex("$") + key.slice(1) : escapeText(key))
 
 /** `Object.fromEntries` and not assignment: a key may be `__proto__`. */
 const mapStrings = (value: Json, key: (key: string) => string, text: (text: string) => string): Json =>
   typeof value === "string"
     ? text(value)
     : Array.isArray(value)
-    ? value.map((item: Json) => mapStrings(item, key, text))
-    : isRecord(value)
-    ? Object.fromEntries(Object.entries(value).map(([name, item]) => [key(name), mapStrings(item, key, text)]))
-    : value
+      ? value.map((item: Json) => mapStrings(item, key, text))
+      : isRecord(value)
+        ? Object.fromEntries(Object.entries(value).map(([name, item]) => [key(name), mapStrings(item, key, text)]))
+        : value
 
 const everyString = (value: Json, predicate: (text: string) => boolean): boolean =>
   typeof value === "string"
     ? predicate(value)
     : Array.isArray(value)
-    ? value.every((item: Json) => everyString(item, predicate))
-    : isRecord(value)
-    ? Object.entries(value).every(([name, item]) => predicate(name) && everyString(item, predicate))
-    : true
+      ? value.every((item: Json) => everyString(item, predicate))
+      : isRecord(value)
+        ? Object.entries(value).every(([name, item]) => predicate(name) && everyString(item, predicate))
+        : true
 
 const escapePayload = (value: Json): Json => {
   const escaped = mapStrings(value, escapeKey, escapeText)
@@ -89,11 +90,12 @@ const hasMarker = (value: { readonly [key: string]: Json }): boolean => Object.h
 
 const unescapePayload = (value: { readonly [key: string]: Json }): Json => {
   const kind = value[payloadMarker]
-  const rest = kind === wrapped && Object.hasOwn(value, "value") && Object.keys(value).length === 2
-    ? value["value"]
-    : kind === escapedObject
-    ? Object.fromEntries(Object.entries(value).filter(([key]) => key !== payloadMarker))
-    : undefined
+  const rest =
+    kind === wrapped && Object.hasOwn(value, "value") && Object.keys(value).length === 2
+      ? value["value"]
+      : kind === escapedObject
+        ? Object.fromEntries(Object.entries(value).filter(([key]) => key !== payloadMarker))
+        : undefined
   return rest === undefined || !everyString(rest, (text) => wellEscaped.test(text))
     ? value
     : mapStrings(rest, unescapeText, unescapeText)
@@ -121,9 +123,8 @@ const unwrapDoubleEncoded = (text: string): Json | undefined => {
  * only what would otherwise be taken for something else is escaped.
  */
 export const encodePayload = (value: Json, text: string, restricted: boolean): string => {
-  const ambiguous = typeof value === "string"
-    ? unwrapDoubleEncoded(value) !== undefined
-    : isRecord(value) && hasMarker(value)
+  const ambiguous =
+    typeof value === "string" ? unwrapDoubleEncoded(value) !== undefined : isRecord(value) && hasMarker(value)
   return ambiguous || (restricted && unsafeJson.test(text)) ? JSON.stringify(escapePayload(value)) : text
 }
 
@@ -133,7 +134,7 @@ export const decodePayload = (stored: string): Json => {
   if (parsed === undefined) {
     return stored
   }
-  const value = typeof parsed === "string" ? unwrapDoubleEncoded(parsed) ?? parsed : parsed
+  const value = typeof parsed === "string" ? (unwrapDoubleEncoded(parsed) ?? parsed) : parsed
   return isRecord(value) && hasMarker(value) ? unescapePayload(value) : value
 }
 
@@ -144,9 +145,11 @@ export interface Jsonified {
 }
 
 const describe = (value: unknown): string =>
-  typeof value === "number" || typeof value === "undefined" ? String(value) : typeof value === "object"
-    ? Object.prototype.toString.call(value)
-    : `a ${typeof value}`
+  typeof value === "number" || typeof value === "undefined"
+    ? String(value)
+    : typeof value === "object"
+      ? Object.prototype.toString.call(value)
+      : `a ${typeof value}`
 
 /** Finds what JSON would silently change or drop; `""` when the value is exact, `undefined` when it is normalised. */
 const findFlaw = (value: unknown, path: string): string | undefined => {

@@ -1,7 +1,8 @@
 /**
  * The older spellings of events, and what rows in them look like in today's.
  */
-import { EventName, type Json, type LedgerEntry } from "../LedgerEvent.js"
+import type { Json, LedgerEntry } from "../LedgerEvent.js"
+import { EventName } from "../LedgerEvent.js"
 
 const today: ReadonlyMap<string, string> = new Map([
   ["sandbox_created", EventName.sandboxCreated],
@@ -44,7 +45,8 @@ export const isRecord = (payload: Json | undefined): payload is { readonly [key:
 
 /** Whether a row is output in the older spelling, whose line ends may have been removed. */
 export const isLegacyOutput = (event: string, payload: Json | undefined): boolean =>
-  event === execEvent && isRecord(payload) &&
+  event === execEvent &&
+  isRecord(payload) &&
   (payload["type"] === "stdout" || payload["type"] === "stderr" || payload["type"] === "stdin")
 
 /** Whether the output of the exec that this event started was stored as it arrived, line ends included. */
@@ -59,8 +61,8 @@ const withoutEnvValues = (payload: { readonly [key: string]: Json }): Json => {
   const names = Array.isArray(env)
     ? env.map((item: Json) => String(item).split("=", 1)[0] ?? "")
     : isRecord(env)
-    ? Object.keys(env)
-    : []
+      ? Object.keys(env)
+      : []
   return { ...rest, envNames: names }
 }
 
@@ -71,9 +73,10 @@ export const normalize = (entry: LedgerEntry, raw: boolean): LedgerEntry => {
     return {
       ...entry,
       event: EventName.execOutput,
-      payload: typeof text !== "string" || raw || entry.payload["type"] === "stdin" || text.endsWith("\n")
-        ? entry.payload
-        : { ...entry.payload, text: `${text}\n` }
+      payload:
+        typeof text !== "string" || raw || entry.payload["type"] === "stdin" || text.endsWith("\n")
+          ? entry.payload
+          : { ...entry.payload, text: `${text}\n` }
     }
   }
   const event = today.get(entry.event)

@@ -4,7 +4,8 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import type { Encoded, EnvironmentRecord, Row, RowFilter, SessionQuery, SessionRow } from "../Ledger.js"
-import { type Cursor, EventName } from "../LedgerEvent.js"
+import type { Cursor } from "../LedgerEvent.js"
+import { EventName } from "../LedgerEvent.js"
 import { decodePayload } from "./ledgerCodec.js"
 import * as Legacy from "./ledgerLegacy.js"
 
@@ -26,12 +27,14 @@ const countBefore = (rows: ReadonlyArray<Row>, reached: (row: Row) => boolean): 
   return low
 }
 
-const matches = (filter: RowFilter) => (row: Row): boolean =>
-  (filter.sandboxId === undefined || row.sandboxId === filter.sandboxId) &&
-  (filter.name === undefined || row.name === filter.name) &&
-  (filter.stepIdx === undefined || row.stepIdx === filter.stepIdx) &&
-  (filter.events === undefined || filter.events.includes(row.event)) &&
-  (filter.withoutOutput !== true || !Legacy.outputEvents.includes(row.event))
+const matches =
+  (filter: RowFilter) =>
+  (row: Row): boolean =>
+    (filter.sandboxId === undefined || row.sandboxId === filter.sandboxId) &&
+    (filter.name === undefined || row.name === filter.name) &&
+    (filter.stepIdx === undefined || row.stepIdx === filter.stepIdx) &&
+    (filter.events === undefined || filter.events.includes(row.event)) &&
+    (filter.withoutOutput !== true || !Legacy.outputEvents.includes(row.event))
 
 const isCreated = (row: Row): boolean => Legacy.canonical(row.event) === EventName.sandboxCreated
 
@@ -43,7 +46,7 @@ export const make = (): Encoded => {
   const environments = new Map<string, EnvironmentRecord>()
 
   const rowsOf = (filter: { readonly sandboxId?: string | undefined }): ReadonlyArray<Row> =>
-    filter.sandboxId === undefined ? all : bySandbox.get(filter.sandboxId) ?? []
+    filter.sandboxId === undefined ? all : (bySandbox.get(filter.sandboxId) ?? [])
 
   const toSession = (created: Row): SessionRow => {
     let paused = false
@@ -66,11 +69,13 @@ export const make = (): Encoded => {
     return Legacy.isRecord(payload) && payload["runId"] === runId
   }
 
-  const isSession = (query: SessionQuery) => (row: Row): boolean =>
-    isCreated(row) &&
-    (query.name === undefined || row.name === query.name) &&
-    (query.before === undefined || compare(row, query.before) < 0) &&
-    (query.runId === undefined || hasRunId(row, query.runId))
+  const isSession =
+    (query: SessionQuery) =>
+    (row: Row): boolean =>
+      isCreated(row) &&
+      (query.name === undefined || row.name === query.name) &&
+      (query.before === undefined || compare(row, query.before) < 0) &&
+      (query.runId === undefined || hasRunId(row, query.runId))
 
   return {
     restrictedJson: false,
@@ -96,11 +101,15 @@ export const make = (): Encoded => {
         const step = order === "asc" ? 1 : -1
         const isMatch = matches(query)
         const rows: Array<Row> = []
-        let index = order === "asc"
-          ? after === undefined ? 0 : countBefore(candidates, (row) => compare(row, after) > 0)
-          : (after === undefined ? candidates.length : countBefore(candidates, (row) => compare(row, after) >= 0)) - 1
-        for (let row = candidates[index]; row !== undefined && rows.length < limit; row = candidates[index += step]) {
-          if (until !== undefined && compare(row, until) * step > 0) {
+        let index =
+          order === "asc"
+            ? after === undefined
+              ? 0
+              : countBefore(candidates, (row) => compare(row, after) > 0)
+            : (after === undefined ? candidates.length : countBefore(candidates, (row) => compare(row, after) >= 0)) - 1
+        for (; rows.length < limit; index += step) {
+          const row = candidates[index]
+          if (row === undefined || (until !== undefined && compare(row, until) * step > 0)) {
             break
           }
           if (isMatch(row)) {
@@ -116,8 +125,9 @@ export const make = (): Encoded => {
         const isMatch = matches(query)
         const rows: Array<Row> = []
         let index = countBefore(candidates, (row) => row.id > query.after)
-        for (let row = candidates[index]; row !== undefined && rows.length < query.limit; row = candidates[++index]) {
-          if (row.id > query.upTo) {
+        for (; rows.length < query.limit; index++) {
+          const row = candidates[index]
+          if (row === undefined || row.id > query.upTo) {
             break
           }
           if (isMatch(row)) {
@@ -142,7 +152,10 @@ export const make = (): Encoded => {
           }
         }
         const last = rows[rows.length - 1]?.created
-        return { rows, next: rows.length < query.limit || last === undefined ? undefined : { ts: last.ts, id: last.id } }
+        return {
+          rows,
+          next: rows.length < query.limit || last === undefined ? undefined : { ts: last.ts, id: last.id }
+        }
       }),
     remove: (sandboxId) =>
       Effect.sync(() => {

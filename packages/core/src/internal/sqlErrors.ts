@@ -3,14 +3,15 @@
  */
 import type { SqlError } from "@effect/sql/SqlError"
 import * as Predicate from "effect/Predicate"
-import { LedgerError, type LedgerErrorReason } from "../LedgerError.js"
+import type { LedgerErrorReason } from "../LedgerError.js"
+import { LedgerError } from "../LedgerError.js"
 
 const codeOf = (cause: unknown, depth = 0): string | undefined =>
   Predicate.hasProperty(cause, "code") && typeof cause.code === "string"
     ? cause.code
     : depth < 4 && Predicate.hasProperty(cause, "cause")
-    ? codeOf(cause.cause, depth + 1)
-    : undefined
+      ? codeOf(cause.cause, depth + 1)
+      : undefined
 
 const messageOf = (cause: unknown): string => {
   const inner = Predicate.hasProperty(cause, "cause") && cause.cause instanceof Error ? cause.cause : cause
@@ -21,8 +22,9 @@ const messageOf = (cause: unknown): string => {
 export const classify = (cause: unknown): LedgerErrorReason => {
   const code = codeOf(cause)
   if (code === undefined) {
-    return /closed database|database is (?:not open|closed)|Connection terminated|timeout exceeded when trying/i
-        .test(messageOf(cause))
+    return /closed database|database is (?:not open|closed)|Connection terminated|timeout exceeded when trying/i.test(
+      messageOf(cause)
+    )
       ? "Connection"
       : "Unknown"
   }
@@ -33,8 +35,10 @@ export const classify = (cause: unknown): LedgerErrorReason => {
     return "Constraint"
   }
   if (
-    /^SQLITE_(?:CANTOPEN|NOTADB|IOERR|READONLY|CORRUPT|FULL|PERM|AUTH|MISUSE)|^08...$|^57P0[1-5]$|^53...$|^28...$|^3D000$/
-      .test(code) || /^E[A-Z]+$/.test(code)
+    /^SQLITE_(?:CANTOPEN|NOTADB|IOERR|READONLY|CORRUPT|FULL|PERM|AUTH|MISUSE)|^08...$|^57P0[1-5]$|^53...$|^28...$|^3D000$/.test(
+      code
+    ) ||
+    /^E[A-Z]+$/.test(code)
   ) {
     return "Connection"
   }
@@ -42,8 +46,10 @@ export const classify = (cause: unknown): LedgerErrorReason => {
 }
 
 /** The ledger's error for a database's. */
-export const toLedgerError = (method: string) => (error: SqlError): LedgerError =>
-  new LedgerError({ method, reason: classify(error), description: messageOf(error), cause: error.cause })
+export const toLedgerError =
+  (method: string) =>
+  (error: SqlError): LedgerError =>
+    new LedgerError({ method, reason: classify(error), description: messageOf(error), cause: error.cause })
 
 /** An explicit id that is taken already. */
 export const isIdClash = (error: SqlError): boolean => {

@@ -17,8 +17,10 @@ import * as Option from "effect/Option"
 import * as Random from "effect/Random"
 import * as Stream from "effect/Stream"
 import * as TestClock from "effect/TestClock"
-import { type EventInput, Ledger, type ReadOptions } from "../Ledger.js"
-import { LedgerError, type LedgerErrorReason } from "../LedgerError.js"
+import type { EventInput, ReadOptions } from "../Ledger.js"
+import { Ledger } from "../Ledger.js"
+import type { LedgerErrorReason } from "../LedgerError.js"
+import { LedgerError } from "../LedgerError.js"
 import type { Cursor, Json, LedgerEntry } from "../LedgerEvent.js"
 
 /**
@@ -38,18 +40,18 @@ const fresh = (prefix: string) =>
     (parts) => `${prefix}-${parts.map((part) => part.toString(36)).join("")}`
   )
 
-const session = Effect.map(
-  Effect.all([fresh("sbx"), fresh("name")]),
-  ([sandboxId, name]) => ({ sandboxId, name })
-)
+const session = Effect.map(Effect.all([fresh("sbx"), fresh("name")]), ([sandboxId, name]) => ({ sandboxId, name }))
 
 const collect = <A>(stream: Stream.Stream<A, LedgerError, Ledger>) =>
   Effect.map(Stream.runCollect(stream), Chunk.toReadonlyArray)
 
-const read = (options: ReadOptions) =>
-  Effect.flatMap(Ledger, (ledger) => collect(ledger.read(options)))
+const read = (options: ReadOptions) => Effect.flatMap(Ledger, (ledger) => collect(ledger.read(options)))
 
-const output = (base: { readonly sandboxId: string; readonly name: string }, seq: number, text: string): EventInput => ({
+const output = (
+  base: { readonly sandboxId: string; readonly name: string },
+  seq: number,
+  text: string
+): EventInput => ({
   ...base,
   stepIdx: seq,
   event: "exec.output",
@@ -72,14 +74,17 @@ const failsWith = <A>(reason: LedgerErrorReason, self: Effect.Effect<A, LedgerEr
 
 /** Lets a clock of its own pass for whatever waits, until the fiber is done. */
 const joinPassingTime = <A, E>(fiber: Fiber.Fiber<A, E>): Effect.Effect<A, E> =>
-  Effect.flatMap(Fiber.poll(fiber), Option.match({
-    onSome: () => Fiber.join(fiber),
-    onNone: () =>
-      TestClock.adjust("1 second").pipe(
-        Effect.zipRight(Effect.yieldNow()),
-        Effect.zipRight(Effect.suspend(() => joinPassingTime(fiber)))
-      )
-  }))
+  Effect.flatMap(
+    Fiber.poll(fiber),
+    Option.match({
+      onSome: () => Fiber.join(fiber),
+      onNone: () =>
+        TestClock.adjust("1 second").pipe(
+          Effect.zipRight(Effect.yieldNow()),
+          Effect.zipRight(Effect.suspend(() => joinPassingTime(fiber)))
+        )
+    })
+  )
 
 const awkwardTexts = [
   "a\0b",
@@ -90,7 +95,7 @@ const awkwardTexts = [
   "😀",
   "\\u0000",
   "\\\\ud83d",
-  "back\\slash\n\t\"quoted\"",
+  'back\\slash\n\t"quoted"',
   "$sandglass.escaped:x\\u0000",
   "\u2028\u2029\ufeff\uffff",
   "'; DROP TABLE alineo_events; --",
@@ -107,7 +112,7 @@ const awkwardPayloads: ReadonlyArray<Json> = [
   5e-324,
   "",
   "text",
-  "{\"a\":1}",
+  '{"a":1}',
   "[1,2]",
   "123",
   "null",
@@ -115,9 +120,9 @@ const awkwardPayloads: ReadonlyArray<Json> = [
   [],
   {},
   [null, [[]], { a: [{}] }],
-  { snake_case: 1, camelCase: 2, "": 3, "a.b": { "$": [] } },
+  { snake_case: 1, camelCase: 2, "": 3, "a.b": { $: [] } },
   // Written as text: a literal would set the prototype.
-  JSON.parse("{\"__proto__\":{\"x\":1},\"constructor\":2,\"toJSON\":3}"),
+  JSON.parse('{"__proto__":{"x":1},"constructor":2,"toJSON":3}'),
   { "$sandglass.escaped": "object", a: "\\u0000" },
   { "$sandglass.escaped": "value", value: "\\u0000" },
   { "$sandglass.escaped": { "$sandglass.escaped": "\0" } },
@@ -129,8 +134,9 @@ const jsonText = FastCheck.oneof(
   FastCheck.string(),
   FastCheck.string({ unit: "binary" }),
   // Any code unit: halves of pairs and NUL are frequent.
-  FastCheck.array(FastCheck.constantFrom("\0", "\\", "\ud83d", "\ude00", "u0000", "a", "\"", "{"), { maxLength: 8 })
-    .map((units) => units.join("")),
+  FastCheck.array(FastCheck.constantFrom("\0", "\\", "\ud83d", "\ude00", "u0000", "a", '"', "{"), { maxLength: 8 }).map(
+    (units) => units.join("")
+  ),
   FastCheck.constantFrom("__proto__", "$sandglass.escaped", "value", "object")
 )
 
@@ -146,7 +152,7 @@ export const arbitraryJson: FastCheck.Arbitrary<Json> = FastCheck.letrec<{ reado
     FastCheck.constant(null),
     FastCheck.boolean(),
     FastCheck.integer(),
-    FastCheck.double({ noNaN: true, noDefaultInfinity: true }).map((value) => value === 0 ? 0 : value),
+    FastCheck.double({ noNaN: true, noDefaultInfinity: true }).map((value) => (value === 0 ? 0 : value)),
     jsonText,
     FastCheck.array(tie("json"), { maxLength: 4 }),
     FastCheck.array(FastCheck.tuple(jsonText, tie("json")), { maxLength: 4 }).map(Object.fromEntries)
@@ -174,7 +180,7 @@ export const suite = <E, E2 = never>(
 ): void =>
   testLayer(layer, { timeout: "60 seconds" })(`Ledger contract: ${name}`, (it) => {
     it.effect("append returns the entry that read finds", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const plain = yield* ledger.append({ ...base, event: "note" })
@@ -190,10 +196,11 @@ export const suite = <E, E2 = never>(
         assert.isBelow(plain.id, full.id)
         assert.isAtMost(plain.ts, full.ts)
         assert.deepStrictEqual(yield* read(base), [plain, full])
-      }))
+      })
+    )
 
     it.effect("appendAll keeps the order, over several pages", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const events = Arr.makeBy(2501, (index) => output(base, 1, `line ${index}\n`))
@@ -202,16 +209,18 @@ export const suite = <E, E2 = never>(
         assert.isTrue(stored.every((entry, index) => index === 0 || entry.id > (stored[index - 1]?.id ?? Infinity)))
         assert.deepStrictEqual(yield* read({ sandboxId: base.sandboxId }), stored)
         assert.deepStrictEqual(yield* read({ sandboxId: base.sandboxId, order: "desc" }), stored.toReversed())
-      }))
+      })
+    )
 
     it.effect("an empty batch is nothing", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         assert.deepStrictEqual(yield* ledger.appendAll([]), [])
-      }))
+      })
+    )
 
     it.effect("the order holds within one millisecond and when the clock steps back", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const start = yield* TestClock.currentTimeMillis
@@ -224,10 +233,11 @@ export const suite = <E, E2 = never>(
         }
         assert.isTrue(stored.every((entry, index) => index === 0 || entry.ts >= (stored[index - 1]?.ts ?? Infinity)))
         assert.deepStrictEqual(yield* read({ sandboxId: base.sandboxId }), stored)
-      }))
+      })
+    )
 
     it.effect("any payload survives", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const payloads = [...awkwardPayloads, ...FastCheck.sample(arbitraryJson, 300)]
@@ -238,20 +248,23 @@ export const suite = <E, E2 = never>(
           assert.deepStrictEqual(found[index]?.payload, payload)
           assert.deepStrictEqual(stored[index]?.payload, payload)
         }
-      }))
+      })
+    )
 
     it.effect("any text survives in the columns", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const samples = [...awkwardTexts, ...FastCheck.sample(jsonText, 100)]
-        const events = samples.map((text): EventInput => ({
-          sandboxId: base.sandboxId + text,
-          name: base.name + text,
-          stepIdx: -1,
-          event: `e${text}`,
-          error: text
-        }))
+        const events = samples.map(
+          (text): EventInput => ({
+            sandboxId: base.sandboxId + text,
+            name: base.name + text,
+            stepIdx: -1,
+            event: `e${text}`,
+            error: text
+          })
+        )
         const stored = yield* ledger.appendAll(events)
         assert.deepStrictEqual(stored.map(toInput), events)
         for (const entry of stored) {
@@ -259,10 +272,11 @@ export const suite = <E, E2 = never>(
           assert.deepInclude(found, entry)
           assert.isTrue(found.every((other) => other.sandboxId === entry.sandboxId))
         }
-      }))
+      })
+    )
 
     it.effect("what is not JSON never takes the rest of its batch with it", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const cyclic: Record<string, unknown> = {}
@@ -292,16 +306,23 @@ export const suite = <E, E2 = never>(
         ]
         const events = badEvents.flatMap((event, index) => [output(base, 1, `good ${index}`), event])
         const error = yield* failsWith("InvalidEvent", ledger.appendAll(events))
-        assert.deepStrictEqual(error.rejected?.map(({ index }) => index), badEvents.map((_, index) => 2 * index + 1))
+        assert.deepStrictEqual(
+          error.rejected?.map(({ index }) => index),
+          badEvents.map((_, index) => 2 * index + 1)
+        )
         assert.isTrue(error.rejected?.every(({ description }) => description.length > 0))
         assert.strictEqual(error.method, "appendAll")
-        assert.deepStrictEqual(texts(yield* read(base)), badEvents.map((_, index) => `good ${index}`))
+        assert.deepStrictEqual(
+          texts(yield* read(base)),
+          badEvents.map((_, index) => `good ${index}`)
+        )
         const single = yield* failsWith("InvalidEvent", ledger.append({ ...base, event: "", payload: 1 }))
         assert.strictEqual(single.method, "append")
-      }))
+      })
+    )
 
     it.effect("a field that is undefined is absent", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         // As `exactOptionalPropertyTypes` forbids and plain JavaScript does.
@@ -309,24 +330,28 @@ export const suite = <E, E2 = never>(
         const stored = yield* ledger.append({ ...base, event: "note", payload })
         assert.deepStrictEqual(stored.payload, { a: 1, c: {} })
         assert.deepStrictEqual(yield* read(base), [stored])
-      }))
+      })
+    )
 
     it.effect("nothing in the ledger is shared with what was given or read", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const list = [1]
         yield* ledger.append({ ...base, event: "note", payload: { list } })
         list.push(2)
         const [first] = yield* read(base)
-        assert.deepStrictEqual(first?.payload, { list: [1] })
+        assert.isDefined(first)
+        assert.deepStrictEqual(first.payload, { list: [1] })
         // A reader without types.
-        ;(first?.payload as unknown as { list: Array<number> }).list.push(3)
+        const found = first.payload as unknown as { list: Array<number> }
+        found.list.push(3)
         assert.deepStrictEqual((yield* read(base))[0]?.payload, { list: [1] })
-      }))
+      })
+    )
 
     it.effect("reads by every filter", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const other = yield* session
@@ -366,11 +391,15 @@ export const suite = <E, E2 = never>(
         assert.isDefined(first)
         assert.isDefined(last)
         const whole = yield* ids({ after: { ts: first.ts, id: first.id - 1 }, until: last })
-        assert.deepStrictEqual(whole.filter((index) => index >= 0), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-      }))
+        assert.deepStrictEqual(
+          whole.filter((index) => index >= 0),
+          [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+        )
+      })
+    )
 
     it.effect("cursors cut anywhere, in both directions", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const stored: Array<LedgerEntry> = []
@@ -384,10 +413,7 @@ export const suite = <E, E2 = never>(
           assert.deepStrictEqual(yield* read({ sandboxId, after }), stored.slice(index + 1))
           assert.deepStrictEqual(yield* read({ sandboxId, until: after }), stored.slice(0, index + 1))
           assert.deepStrictEqual(yield* read({ sandboxId, after, limit: 4 }), stored.slice(index + 1, index + 5))
-          assert.deepStrictEqual(
-            yield* read({ sandboxId, after, order: "desc" }),
-            stored.slice(0, index).toReversed()
-          )
+          assert.deepStrictEqual(yield* read({ sandboxId, after, order: "desc" }), stored.slice(0, index).toReversed())
           assert.deepStrictEqual(
             yield* read({ sandboxId, until: after, order: "desc" }),
             stored.slice(index).toReversed()
@@ -397,10 +423,11 @@ export const suite = <E, E2 = never>(
             index + 3 < stored.length ? stored.slice(index + 1, index + 4) : stored.slice(index + 1)
           )
         }
-      }))
+      })
+    )
 
     it.effect("a query that makes no sense is InvalidQuery", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         for (const limit of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY]) {
           yield* failsWith("InvalidQuery", read({ limit }))
@@ -411,17 +438,21 @@ export const suite = <E, E2 = never>(
         yield* failsWith("InvalidQuery", read({ stepIdx: 0.5 }))
         yield* failsWith("InvalidQuery", collect(ledger.tail({ afterId: -1 })))
         yield* failsWith("InvalidQuery", collect(ledger.sandboxes({ before: Number.NaN })))
-      }))
+      })
+    )
 
     it.effect("concurrent appends all arrive, each fiber's in its order", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         yield* Effect.forEach(
           Arr.range(0, 19),
           (fiber) =>
-            Effect.forEach(Arr.range(0, 24), (index) =>
-              ledger.appendAll([output(base, fiber, `${index}`), output(base, fiber, `${index}'`)]), { discard: true }),
+            Effect.forEach(
+              Arr.range(0, 24),
+              (index) => ledger.appendAll([output(base, fiber, `${index}`), output(base, fiber, `${index}'`)]),
+              { discard: true }
+            ),
           { concurrency: "unbounded", discard: true }
         )
         assert.strictEqual((yield* read(base)).length, 1000)
@@ -431,17 +462,20 @@ export const suite = <E, E2 = never>(
             Arr.range(0, 24).flatMap((index) => [`${index}`, `${index}'`])
           )
         }
-      }))
+      })
+    )
 
     it.effect("of an interrupted append everything is there, or nothing", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         yield* Effect.forEach(
           Arr.range(0, 39),
           (step) =>
-            Effect.gen(function*() {
-              const fiber = yield* Effect.fork(ledger.appendAll(Arr.makeBy(10, (index) => output(base, step, `${index}`))))
+            Effect.gen(function* () {
+              const fiber = yield* Effect.fork(
+                ledger.appendAll(Arr.makeBy(10, (index) => output(base, step, `${index}`)))
+              )
               for (let turn = 0; turn < step % 8; turn++) {
                 yield* Effect.yieldNow()
               }
@@ -454,10 +488,11 @@ export const suite = <E, E2 = never>(
         for (const step of Arr.range(0, 39)) {
           assert.include([0, 10], (yield* read({ ...base, stepIdx: step })).length)
         }
-      }))
+      })
+    )
 
     it.scoped("tail gives history and then what is appended, once each and in order", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         yield* ledger.appendAll(Arr.makeBy(1500, (index) => output(base, 1, `${index}`)))
@@ -475,10 +510,11 @@ export const suite = <E, E2 = never>(
         }
         const entries = yield* joinPassingTime(follower)
         assert.deepStrictEqual(texts(entries), Arr.makeBy(3000, String))
-      }))
+      })
+    )
 
     it.scoped("tail starts behind an id and filters", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const other = yield* session
@@ -498,10 +534,11 @@ export const suite = <E, E2 = never>(
         assert.deepStrictEqual(yield* joinPassingTime(byName), stored.slice(1, 3))
         assert.deepStrictEqual(yield* joinPassingTime(byEvent), stored.slice(2))
         assert.strictEqual((yield* joinPassingTime(everything)).length, 2)
-      }))
+      })
+    )
 
     it.scoped("a reader that stands still delays nobody and misses nothing", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const started = yield* Deferred.make<void>()
@@ -519,15 +556,16 @@ export const suite = <E, E2 = never>(
         })
         yield* Deferred.succeed(gate, undefined)
         assert.deepStrictEqual(texts(yield* joinPassingTime(follower)), Arr.makeBy(2001, String))
-      }))
+      })
+    )
 
     it.effect("sandboxes, newest first, with all that is known of them", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const { name } = yield* session
         const runId = yield* fresh("run")
         const make = (payload: { readonly [key: string]: Json }) =>
-          Effect.gen(function*() {
+          Effect.gen(function* () {
             yield* TestClock.adjust("10 millis")
             const sandboxId = yield* fresh("sbx")
             const entry = yield* ledger.append({ sandboxId, name, event: "sandbox.created", payload })
@@ -587,41 +625,63 @@ export const suite = <E, E2 = never>(
 
         const ids = (filter: Parameters<typeof ledger.sandboxes>[0]) =>
           Effect.map(collect(ledger.sandboxes({ name, ...filter })), (found) => found.map(({ sandboxId }) => sandboxId))
-        assert.deepStrictEqual(yield* ids({ status: "running" }), [bare, resumed, full].map((_) => _.sandboxId))
+        assert.deepStrictEqual(
+          yield* ids({ status: "running" }),
+          [bare, resumed, full].map((_) => _.sandboxId)
+        )
         assert.deepStrictEqual(yield* ids({ status: "paused" }), [paused.sandboxId])
         assert.deepStrictEqual(yield* ids({ status: "closed" }), [closed.sandboxId])
-        assert.deepStrictEqual(yield* ids({ runId }), [closed, paused, full].map((_) => _.sandboxId))
-        assert.deepStrictEqual(yield* ids({ runId, status: "closed" }), [closed.sandboxId])
-        assert.deepStrictEqual(yield* ids({ limit: 2 }), [bare, closed].map((_) => _.sandboxId))
-        assert.deepStrictEqual(yield* ids({ limit: 0 }), [])
-        assert.deepStrictEqual(yield* ids({ before: resumed.ts }), [paused, full].map((_) => _.sandboxId))
-        assert.deepStrictEqual(yield* ids({ before: bare }), [closed, resumed, paused, full].map((_) => _.sandboxId))
         assert.deepStrictEqual(
-          Option.getOrThrow(yield* ledger.sandbox(full.sandboxId)),
-          all[4]
+          yield* ids({ runId }),
+          [closed, paused, full].map((_) => _.sandboxId)
         )
-        assert.deepStrictEqual(yield* collect(ledger.sandboxes({ runId })), all.filter((_) => _.runId === runId))
+        assert.deepStrictEqual(yield* ids({ runId, status: "closed" }), [closed.sandboxId])
+        assert.deepStrictEqual(
+          yield* ids({ limit: 2 }),
+          [bare, closed].map((_) => _.sandboxId)
+        )
+        assert.deepStrictEqual(yield* ids({ limit: 0 }), [])
+        assert.deepStrictEqual(
+          yield* ids({ before: resumed.ts }),
+          [paused, full].map((_) => _.sandboxId)
+        )
+        assert.deepStrictEqual(
+          yield* ids({ before: bare }),
+          [closed, resumed, paused, full].map((_) => _.sandboxId)
+        )
+        assert.deepStrictEqual(Option.getOrThrow(yield* ledger.sandbox(full.sandboxId)), all[4])
+        assert.deepStrictEqual(
+          yield* collect(ledger.sandboxes({ runId })),
+          all.filter((_) => _.runId === runId)
+        )
         assert.isTrue(Option.isNone(yield* ledger.sandbox(`${full.sandboxId}x`)))
-      }))
+      })
+    )
 
     it.effect("sandboxes over several pages, and by a run id of any text", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const { name } = yield* session
-        const created = yield* ledger.appendAll(Arr.makeBy(1234, (index) => ({
-          sandboxId: `${name}-${index}`,
-          name,
-          event: "sandbox.created",
-          payload: { runId: index % 100 === 0 ? `a\\b"c/é\0${name}` : "other" }
-        })))
+        const created = yield* ledger.appendAll(
+          Arr.makeBy(1234, (index) => ({
+            sandboxId: `${name}-${index}`,
+            name,
+            event: "sandbox.created",
+            payload: { runId: index % 100 === 0 ? `a\\b"c/é\0${name}` : "other" }
+          }))
+        )
         const found = yield* collect(ledger.sandboxes({ name }))
-        assert.deepStrictEqual(found.map(({ cursor }) => cursor.id), created.map(({ id }) => id).toReversed())
+        assert.deepStrictEqual(
+          found.map(({ cursor }) => cursor.id),
+          created.map(({ id }) => id).toReversed()
+        )
         const ofRun = yield* collect(ledger.sandboxes({ name, runId: `a\\b"c/é\0${name}` }))
         assert.strictEqual(ofRun.length, 13)
-      }))
+      })
+    )
 
     it.effect("checkpoints in order, the last, the last with a tag, the last until", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         assert.isTrue(Option.isNone(yield* ledger.lastCheckpoint(base.sandboxId)))
@@ -638,7 +698,10 @@ export const suite = <E, E2 = never>(
         }
         yield* ledger.append({ ...base, event: "sandbox.checkpoint_created", payload: { broken: true } })
         const all = yield* collect(ledger.checkpoints(base.sandboxId))
-        assert.deepStrictEqual(all.map(({ snapshotId }) => snapshotId), Arr.makeBy(5, (index) => `snap-${index}`))
+        assert.deepStrictEqual(
+          all.map(({ snapshotId }) => snapshotId),
+          Arr.makeBy(5, (index) => `snap-${index}`)
+        )
         assert.deepStrictEqual(all[2], {
           ...base,
           snapshotId: "snap-2",
@@ -657,10 +720,11 @@ export const suite = <E, E2 = never>(
         assert.strictEqual(yield* last({ until: cursors[3] }), "snap-3")
         assert.strictEqual(yield* last({ until: cursors[1], tag: "first" }), "snap-0")
         assert.strictEqual(yield* last({ until: { ts: 0, id: 0 } }), undefined)
-      }))
+      })
+    )
 
     it.scoped("a deleted session is gone, others stay, ids are not used again", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
         const other = yield* session
@@ -670,11 +734,9 @@ export const suite = <E, E2 = never>(
           ...Arr.makeBy(20, (index) => output(base, 1, `${index}`))
         ])
         const newest = Math.max(...gone.map(({ id }) => id))
-        const follower = yield* ledger.tail({ name: other.name, afterId: newest }).pipe(
-          Stream.take(1),
-          collect,
-          Effect.fork
-        )
+        const follower = yield* ledger
+          .tail({ name: other.name, afterId: newest })
+          .pipe(Stream.take(1), collect, Effect.fork)
         yield* Effect.yieldNow()
         assert.strictEqual(yield* ledger.deleteSandbox(base.sandboxId), 21)
         assert.strictEqual(yield* ledger.deleteSandbox(base.sandboxId), 0)
@@ -684,10 +746,11 @@ export const suite = <E, E2 = never>(
         const next = yield* ledger.append({ ...other, event: "note" })
         assert.isAbove(next.id, newest)
         assert.deepStrictEqual(yield* joinPassingTime(follower), [next])
-      }))
+      })
+    )
 
     it.effect("environment records are put, replaced, listed by name and deleted", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const prefix = yield* fresh("env")
         const record = (name: string, snapshotId: string) => ({
@@ -710,16 +773,22 @@ export const suite = <E, E2 = never>(
         assert.isFalse(yield* ledger.deleteEnvironment(`${prefix}b`))
         assert.isTrue(yield* ledger.deleteEnvironment(odd.name))
         assert.isTrue(Option.isNone(yield* ledger.environment(`${prefix}b`)))
-      }))
+      })
+    )
 
     it.effect("the older spellings read as today's", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const ledger = yield* Ledger
         const base = yield* session
-        const at = (stepIdx: number, event: string, payload?: Json): EventInput => ({ ...base, stepIdx, event, payload })
+        const at = (stepIdx: number, event: string, payload?: Json): EventInput => ({
+          ...base,
+          stepIdx,
+          event,
+          payload
+        })
         yield* ledger.appendAll([
           at(-1, "sandbox_created", { sandboxId: base.sandboxId, runId: base.name }),
-          at(1, "exec_start", { seq: 1, cmd: "npm ci", env: { TOKEN: "secret", A: "1" } }),
+          at(1, "exec_start", { seq: 1, cmd: "npm ci", env: { A: "1", TOKEN: "secret" } }),
           at(1, "exec_event", { seq: 1, type: "init", text: "c0ffee" }),
           at(1, "exec_event", { seq: 1, type: "stdout", text: "added" }),
           at(1, "exec_event", { seq: 1, type: "stdout", text: "\n" }),
@@ -737,26 +806,29 @@ export const suite = <E, E2 = never>(
           at(-1, "sandbox_closed")
         ])
         const entries = yield* read(base)
-        assert.deepStrictEqual(entries.map(({ event }) => event), [
-          "sandbox.created",
-          "exec.started",
-          "exec_event",
-          "exec.output",
-          "exec.output",
-          "exec.output",
-          "exec.completed",
-          "sandbox.checkpoint_created",
-          "exec.started",
-          "exec.output",
-          "exec.output",
-          "exec.started",
-          "exec.output",
-          "sandbox.paused",
-          "sandbox.resumed",
-          "step_start",
-          "sandbox.closed"
-        ])
-        assert.deepStrictEqual(entries[1]?.payload, { seq: 1, cmd: "npm ci", envNames: ["TOKEN", "A"] })
+        assert.deepStrictEqual(
+          entries.map(({ event }) => event),
+          [
+            "sandbox.created",
+            "exec.started",
+            "exec_event",
+            "exec.output",
+            "exec.output",
+            "exec.output",
+            "exec.completed",
+            "sandbox.checkpoint_created",
+            "exec.started",
+            "exec.output",
+            "exec.output",
+            "exec.started",
+            "exec.output",
+            "sandbox.paused",
+            "sandbox.resumed",
+            "step_start",
+            "sandbox.closed"
+          ]
+        )
+        assert.deepStrictEqual(entries[1]?.payload, { seq: 1, cmd: "npm ci", envNames: ["A", "TOKEN"] })
         assert.deepStrictEqual(entries[5]?.payload, { seq: 1, type: "stderr", text: "found\n", extra: true })
         const outputs = yield* read({ ...base, events: ["exec.output"] })
         assert.deepStrictEqual(texts(outputs), ["added\n", "\n", "found\n", "ls", "$ ", "1"])
@@ -780,18 +852,19 @@ export const suite = <E, E2 = never>(
         assert.strictEqual(Option.getOrThrow(yield* ledger.lastCheckpoint(base.sandboxId)).tag, "one")
         const followed = yield* ledger.tail({ sandboxId: base.sandboxId }).pipe(Stream.take(17), collect)
         assert.deepStrictEqual(followed, entries)
-      }))
+      })
+    )
 
     const { second } = capabilities
     if (second !== undefined) {
       it.scoped("a second handle sees, follows and continues the first", () =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const ledger = yield* Ledger
           const other = Layer.build(Layer.fresh(second))
           const context = yield* other
           const base = yield* session
           const follower = yield* ledger.tail(base).pipe(Stream.take(200), collect, Effect.fork)
-          yield* Effect.gen(function*() {
+          yield* Effect.gen(function* () {
             const theirs = yield* Ledger
             for (let index = 0; index < 100; index++) {
               yield* ledger.append(output(base, 1, `${index}`))
@@ -800,10 +873,14 @@ export const suite = <E, E2 = never>(
             assert.strictEqual((yield* read(base)).length, 200)
           }).pipe(Effect.provide(context))
           const seen = yield* joinPassingTime(follower)
-          assert.deepStrictEqual(seen.map(({ id }) => id), seen.map(({ id }) => id).toSorted((a, b) => a - b))
+          assert.deepStrictEqual(
+            seen.map(({ id }) => id),
+            seen.map(({ id }) => id).toSorted((a, b) => a - b)
+          )
           for (const step of [1, 2]) {
             assert.deepStrictEqual(texts(seen.filter(({ stepIdx }) => stepIdx === step)), Arr.makeBy(100, String))
           }
-        }))
+        })
+      )
     }
   })
