@@ -289,11 +289,9 @@ for (const mode of modes) {
         const watched = yield* Effect.promise(async () => {
           const controller = new AbortController()
           const response = await fetch(`${box.url}/metrics/watch`, { headers: box.headers, signal: controller.signal })
+          const reader = response.body?.getReader()
           let text = ""
-          for await (const bytes of response.body ?? []) {
-            text += new TextDecoder().decode(bytes)
-            if (text.split("\n\n").length > 2) break
-          }
+          while (text.split("\n\n").length <= 2) text += new TextDecoder().decode((await reader?.read())?.value)
           controller.abort()
           return text
         })

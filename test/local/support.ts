@@ -2,6 +2,8 @@ import * as Fs from "node:fs"
 import * as LocalOpenSandbox from "@sandglass/local/LocalOpenSandbox"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import * as Logger from "effect/Logger"
+import * as LogLevel from "effect/LogLevel"
 import * as Redacted from "effect/Redacted"
 
 const probe = await Effect.runPromise(Effect.either(Effect.scoped(LocalOpenSandbox.make({ mode: "namespaces" }))))
@@ -19,7 +21,7 @@ export interface Answer {
   readonly headers: Headers
   readonly bytes: Uint8Array
   readonly text: string
-  // Bodies are looked into freely here.
+  // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely here.
   readonly json: any
 }
 
@@ -211,7 +213,7 @@ export const start = (options: LocalOpenSandbox.Options = {}) =>
   Effect.map(
     LocalOpenSandbox.make(options),
     (server) => new Server(server.url, Redacted.value(server.apiKey), server.directory)
-  )
+  ).pipe(Logger.withMinimumLogLevel(LogLevel.Warning))
 
 /** Looks again and again until there is something to see. */
 export const eventually = <A, E, R>(

@@ -311,6 +311,10 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
         }
       }),
       close: Effect.sync(() => {
+        for (const command of commands.values()) {
+          // What entered a sandbox from outside may have been stopped together with it, and would stay so.
+          if (command.state._tag === "Running" && command.pid !== undefined) signal(-command.pid, "SIGKILL")
+        }
         for (const output of open) output.close()
         open.clear()
       })

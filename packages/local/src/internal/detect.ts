@@ -62,11 +62,13 @@ export const detect = (options: {
                 tools: { unshare, nsenter, setsid },
                 userNamespace,
                 hidden: [run.path, ...(options.parent === undefined ? [] : [Fs.realpathSync(parent)])],
+                owner: run.name,
                 shell: bash,
                 env
               },
               userNamespace ? "overlayfs in unprivileged user namespaces" : "overlayfs in mount and pid namespaces"
             )
+            yield* makeGuardian({ owner: run.name })
             yield* tryNamespaces(isolation, `${run.path}/probe`)
             return { isolation, run }
           }).pipe(Effect.either)

@@ -3,7 +3,6 @@
 import * as Fs from "node:fs"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
-import type * as Multipart from "@effect/platform/Multipart"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
@@ -13,6 +12,9 @@ import type { ApiError } from "./apiError.js"
 import { badRequest, fromErrno } from "./apiError.js"
 import * as Files from "./files.js"
 import { attempt, body, empty, json, query } from "./http.js"
+import type { MultipartEvent } from "./multipart.js"
+import { boundaryOf, MultipartParser } from "./multipart.js"
+import type { Root } from "./rooted.js"
 import { closeQuietly } from "./rooted.js"
 import type { Handler, Route } from "./routes.js"
 import { route } from "./routes.js"
@@ -175,63 +177,111 @@ const write = (fd: number, bytes: Uint8Array, path: string): Effect.Effect<void,
 
 const METADATA_LIMIT = 1024 * 1024
 
-const asText = (part: Multipart.Part): Effect.Effect<string, ApiError> =>
-  part._tag === "Field"
-    ? Effect.succeed(part.value)
-    : part.content.pipe(
-        Stream.mapError(() => invalidBody("malformed multipart body")),
-        Stream.runFoldEffect(new Uint8Array(0), (all, bytes) =>
-          all.length + bytes.length > METADATA_LIMIT
-            ? Effect.fail(invalidBody("the metadata part is too long"))
-            : Effect.succeed(Buffer.concat([all, bytes]))
-        ),
-        Effect.map((bytes) => Buffer.from(bytes).toString("utf8"))
-      )
+/** What comes of the parts of one upload, in order: for each file its metadata, then its content. */
+class Upload {
+  private part: "metadata" | "file" | "other" = "other"
+  private text: Array<Uint8Array> = []
+  private textLength = 0
+  private metadata: typeof Metadata.Type | undefined
+  private file: { readonly fd: number; readonly path: string } | undefined
+  private files = 0
+
+  constructor(private readonly root: Root) {}
+
+  handle(event: MultipartEvent): Effect.Effect<void, ApiError> {
+    switch (event._tag) {
+      case "Part":
+        return this.begin(event.name)
+      case "Data":
+        if (this.file !== undefined) return write(this.file.fd, event.bytes, this.file.path)
+        if (this.part !== "metadata") return Effect.void
+        this.text.push(Buffer.from(event.bytes))
+        this.textLength += event.bytes.length
+        return this.textLength > METADATA_LIMIT
+          ? Effect.fail(invalidBody("the metadata part is too long"))
+          : Effect.void
+      case "End":
+        return this.part === "metadata" ? this.readMetadata : Effect.sync(() => this.close())
+    }
+  }
+
+  readonly complete: Effect.Effect<void, ApiError> = Effect.suspend(() =>
+    this.metadata !== undefined
+      ? Effect.fail(invalidBody("a metadata part without its file part"))
+      : this.files === 0
+        ? Effect.fail(invalidBody("no file part"))
+        : Effect.void
+  )
+
+  close(): void {
+    if (this.file !== undefined) closeQuietly(this.file.fd)
+    this.file = undefined
+  }
+
+  private begin(name: string): Effect.Effect<void, ApiError> {
+    this.part = name === "metadata" || name === "file" ? name : "other"
+    this.text = []
+    this.textLength = 0
+    if (this.part !== "file") return Effect.void
+    const { metadata } = this
+    if (metadata === undefined) return Effect.fail(invalidBody("a file part without its metadata part"))
+    const { path, ...permission } = metadata
+    this.metadata = undefined
+    this.files++
+    return attempt(() => {
+      this.file = { fd: Files.openForUpload(this.root, path, permission), path }
+    })
+  }
+
+  private readonly readMetadata: Effect.Effect<void, ApiError> = Effect.suspend(() =>
+    Schema.decodeUnknown(Metadata)(Buffer.concat(this.text).toString("utf8"))
+  ).pipe(
+    Effect.mapBoth({
+      onFailure: (error) => invalidBody(ParseResult.TreeFormatter.formatErrorSync(error)),
+      onSuccess: (metadata) => {
+        this.metadata = metadata
+      }
+    })
+  )
+}
 
 const upload: Handler = (sandbox, sandboxes) =>
   Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
-    if (!/^multipart\/form-data/i.test(request.headers["content-type"] ?? "")) {
-      return yield* invalidBody("an upload is multipart/form-data")
-    }
-    const { root } = sandbox.instance
-    let metadata: typeof Metadata.Type | undefined
-    let files = 0
-    const onPart = (part: Multipart.Part): Effect.Effect<void, ApiError> =>
-      Effect.gen(function* () {
-        if (part.key === "metadata") {
-          metadata = yield* Effect.mapError(Schema.decodeUnknown(Metadata)(yield* asText(part)), (error) =>
-            invalidBody(ParseResult.TreeFormatter.formatErrorSync(error))
-          )
-          return
-        }
-        if (part.key !== "file")
-          return part._tag === "File" ? yield* Effect.ignore(Stream.runDrain(part.content)) : undefined
-        if (metadata === undefined) return yield* invalidBody("a file part without its metadata part")
-        const { path, ...permission } = metadata
-        metadata = undefined
-        files++
-        yield* Effect.acquireUseRelease(
-          attempt(() => Files.openForUpload(root, path, permission)),
-          (fd) =>
-            part._tag === "Field"
-              ? write(fd, Buffer.from(part.value), path)
-              : part.content.pipe(
-                  Stream.mapError(() => invalidBody("malformed multipart body")),
-                  Stream.runForEach((bytes) => write(fd, bytes, path))
-                ),
-          (fd) => Effect.sync(() => closeQuietly(fd))
-        )
-      })
+    const boundary = boundaryOf(request.headers["content-type"] ?? "")
+    if (boundary === undefined) return yield* invalidBody("an upload is multipart/form-data with a boundary")
+    const parser = new MultipartParser(boundary)
+    const malformed = (cause: unknown) => invalidBody(cause instanceof Error ? cause.message : String(cause))
     yield* sandboxes.working(
       sandbox,
-      request.multipartStream.pipe(
-        Stream.mapError(() => invalidBody("malformed multipart body")),
-        Stream.runForEach(onPart)
+      Effect.acquireUseRelease(
+        Effect.sync(() => new Upload(sandbox.instance.root)),
+        (files) => {
+          let refused: ApiError | undefined
+          const handle = (bytes: Uint8Array) =>
+            Effect.try({ try: () => parser.push(bytes), catch: malformed }).pipe(
+              Effect.flatMap((events) => Effect.forEach(events, (event) => files.handle(event), { discard: true })),
+              Effect.catchAll((error) =>
+                Effect.sync(() => {
+                  refused = error
+                })
+              )
+            )
+          return request.stream.pipe(
+            Stream.mapError(() => invalidBody("the request body could not be read")),
+            // To its end, since a client that is still sending does not see an answer.
+            Stream.runForEach((bytes) => (refused === undefined ? handle(bytes) : Effect.void)),
+            Effect.zipRight(
+              Effect.suspend(() =>
+                refused === undefined ? Effect.try({ try: () => parser.end(), catch: malformed }) : Effect.fail(refused)
+              )
+            ),
+            Effect.zipRight(files.complete)
+          )
+        },
+        (files) => Effect.sync(() => files.close())
       )
     )
-    if (metadata !== undefined) return yield* invalidBody("a metadata part without its file part")
-    if (files === 0) return yield* invalidBody("no file part")
     return empty(200)
   })
 

@@ -1,4 +1,4 @@
-/** Without a pid namespace nothing dies with the server by itself. @internal */
+/** Without a pid namespace nothing dies with the server by itself, and with one, not what stands outside it, waiting for a command. @internal */
 
 import * as ChildProcess from "node:child_process"
 import * as Effect from "effect/Effect"

@@ -9,6 +9,7 @@ import * as Fs from "node:fs"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import type { CreateInstance, Instance, Isolation } from "./isolation.js"
+import { MARKER } from "./plain.js"
 import { childrenOf, runTool, runToolOk, signal, ToolError, waitUntil } from "./process.js"
 import { closeQuietly, openRoot } from "./rooted.js"
 
@@ -20,6 +21,8 @@ export interface NamespacesOptions {
   readonly hidden: ReadonlyArray<string>
   /** The same path inside, since that is a view of this machine. */
   readonly shell: string
+  /** Tells this server's processes from those of others. */
+  readonly owner: string
   readonly env: { readonly [name: string]: string }
 }
 
@@ -150,6 +153,13 @@ const script = (
     }
   }
   body.push(
+    // Every sandbox starts with an empty one, even where the machine has one of its own.
+    ...(options.userNamespace
+      ? []
+      : [
+          "[ -d layers/workspace ] || [ ! -d /workspace ] || [ -d layers/upper/workspace ] || mkdir layers/workspace",
+          "[ ! -d layers/workspace ] || mount --bind layers/workspace root/workspace"
+        ]),
     // Read here, from the proc of the host, since it tells the pid as the host sees it.
     "read -r pid rest </proc/self/stat",
     "mount --rbind /dev root/dev",
@@ -224,7 +234,13 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
       })
       return {
         root: { fd: rootFd, cwd: "/workspace", alias: undefined },
-        env: { ...options.env, HOME: "/root", HOSTNAME: `sandbox-${id.slice(0, 8)}`, TMPDIR: "/tmp" },
+        env: {
+          ...options.env,
+          HOME: "/root",
+          HOSTNAME: `sandbox-${id.slice(0, 8)}`,
+          TMPDIR: "/tmp",
+          [MARKER]: `${options.owner}/${id}/`
+        },
         shell: options.shell,
         refuseUser: (uid, gid) =>
           options.userNamespace && (uid !== 0 || (gid ?? 0) !== 0)
