@@ -40,17 +40,17 @@ const joined = (events: ReadonlyArray<Execd.ExecdEvent>): ReadonlyArray<Execd.Ex
   return all
 }
 
-const pieces = function*(bytes: Uint8Array, size: number) {
+const pieces = function* (bytes: Uint8Array, size: number) {
   for (let offset = 0; offset < bytes.length; offset += size) yield bytes.subarray(offset, offset + size)
 }
 
 const textOf = (events: ReadonlyArray<Execd.ExecdEvent>) =>
-  events.map((event) => event._tag === "Output" ? event.text : "").join("")
+  events.map((event) => (event._tag === "Output" ? event.text : "")).join("")
 
 describe("packets are not frames", () => {
   const events = [
     init,
-    ...Array.from({ length: 1000 }, (_, i) => i % 7 === 3 ? err(`e"${i}"\\ \u001b[1m`) : out(`line ${i} é漢`)),
+    ...Array.from({ length: 1000 }, (_, i) => (i % 7 === 3 ? err(`e"${i}"\\ \u001b[1m`) : out(`line ${i} é漢`))),
     { type: "ping", timestamp: 1 },
     complete
   ]
@@ -60,27 +60,38 @@ describe("packets are not frames", () => {
   it("reads a thousand frames in one packet", () => {
     assert.strictEqual(expected.length, 2 + 143 * 2 + 1)
     assert.deepStrictEqual(expected[0], { _tag: "Init", commandId: "c1" })
-    assert.deepStrictEqual(expected[1], { _tag: "Output", stream: "stdout", text: "line 0 é漢\nline 1 é漢\nline 2 é漢\n" })
+    assert.deepStrictEqual(expected[1], {
+      _tag: "Output",
+      stream: "stdout",
+      text: "line 0 é漢\nline 1 é漢\nline 2 é漢\n"
+    })
     assert.deepStrictEqual(expected[2], { _tag: "Output", stream: "stderr", text: `e"3"\\ \u001b[1m\n` })
     assert.deepStrictEqual(expected[expected.length - 1], { _tag: "Exit", exitCode: 0, durationMillis: 5 })
   })
 
-  for (
-    const [name, body] of [
-      ["bare", bare],
-      ["CRLF", bare.replaceAll("\n", "\r\n")],
-      ["one newline between frames", bare.replaceAll("\n\n", "\n")],
-      ["data: with a space", bare.replaceAll(/^(?=\{)/gm, "data: ")],
-      ["data: without one", bare.replaceAll(/^(?=\{)/gm, "data:")],
-      [
-        "real SSE",
-        `retry: 500\n: hello\n\n${bare.replaceAll(/^(?=\{)/gm, "event: message\nid: 5\n:keepalive\ndata: ")}`.replaceAll("\n", "\r\n")
-      ],
-      ["spaces in the JSON", events.map((event) => `${JSON.stringify(event, null, 1).replaceAll("\n", "")}\n\n`).join("")],
-      ["another order of fields", events.map((event) => frame(Object.fromEntries(Object.entries(event).reverse()))).join("")],
-      ["no last newline", bare.trimEnd()]
-    ] as const
-  ) {
+  for (const [name, body] of [
+    ["bare", bare],
+    ["CRLF", bare.replaceAll("\n", "\r\n")],
+    ["one newline between frames", bare.replaceAll("\n\n", "\n")],
+    ["data: with a space", bare.replaceAll(/^(?=\{)/gm, "data: ")],
+    ["data: without one", bare.replaceAll(/^(?=\{)/gm, "data:")],
+    [
+      "real SSE",
+      `retry: 500\n: hello\n\n${bare.replaceAll(/^(?=\{)/gm, "event: message\nid: 5\n:keepalive\ndata: ")}`.replaceAll(
+        "\n",
+        "\r\n"
+      )
+    ],
+    [
+      "spaces in the JSON",
+      events.map((event) => `${JSON.stringify(event, null, 1).replaceAll("\n", "")}\n\n`).join("")
+    ],
+    [
+      "another order of fields",
+      events.map((event) => frame(Object.fromEntries(Object.entries(event).reverse()))).join("")
+    ],
+    ["no last newline", bare.trimEnd()]
+  ] as const) {
     const bytes = encoder.encode(body)
     for (const size of [1, 2, 7, 1000, bytes.length]) {
       it(`${name}, ${size} bytes a packet`, () => {
@@ -122,21 +133,22 @@ describe("text", () => {
   })
 
   it("reads escapes exactly", () => {
-    const text = "\u0000\u0001\t\"\\\\n/\u2028\ud83d \ude00 \u001b[0m"
+    const text = '\u0000\u0001\t"\\\\n/\u2028\ud83d \ude00 \u001b[0m'
     assert.strictEqual(textOf(decode([frame(out(text))]).events), `${text}\n`)
-    assert.strictEqual(textOf(decode([`{"type":"stdout","text":"\\u00e9\\/\\ud83d\\ude00","timestamp":1}\n`]).events), "é/😀\n")
+    assert.strictEqual(
+      textOf(decode([`{"type":"stdout","text":"\\u00e9\\/\\ud83d\\ude00","timestamp":1}\n`]).events),
+      "é/😀\n"
+    )
   })
 
   it("is not fooled by text that looks like a frame", () => {
-    for (
-      const text of [
-        `","timestamp":1}`,
-        `{"type":"execution_complete"}`,
-        `\n{"type":"execution_complete"}\n`,
-        `data: {"type":"error"}`,
-        `\\","timestamp":1}`
-      ]
-    ) {
+    for (const text of [
+      `","timestamp":1}`,
+      `{"type":"execution_complete"}`,
+      `\n{"type":"execution_complete"}\n`,
+      `data: {"type":"error"}`,
+      `\\","timestamp":1}`
+    ]) {
       const { decoder, events } = decode([frame(out(text)) + frame(out("next"))])
       assert.strictEqual(textOf(events), `${text.replace(/\n$/, "")}\nnext\n`)
       assert.isFalse(decoder.isDone())
@@ -144,7 +156,8 @@ describe("text", () => {
   })
 
   it("reads fields besides the usual ones", () => {
-    const body = `{"type":"stdout","text":"a","timestamp":1,"extra":{"type":"error"}}\n{"type":"stdout","text":"b","timestamp":"x"}\n` +
+    const body =
+      `{"type":"stdout","text":"a","timestamp":1,"extra":{"type":"error"}}\n{"type":"stdout","text":"b","timestamp":"x"}\n` +
       `{"type":"stdout","text":"c","timestamp":1.5}\n{"type":"stdout","text":"d","timestamp":1} \n{"type":"stdout","text":7}\n`
     assert.strictEqual(textOf(decode([body]).events), "a\nb\nc\nd\n\n")
   })
@@ -159,7 +172,9 @@ describe("text", () => {
       assert.notMatch(event.text, /[\ud800-\udbff]$|^[\udc00-\udfff]/)
     }
     assert.lengthOf(events, 4)
-    const many = decode([Array.from({ length: 10_000 }, (_, i) => frame(out(`a line of no great length, number ${i}`))).join("")]).events
+    const many = decode([
+      Array.from({ length: 10_000 }, (_, i) => frame(out(`a line of no great length, number ${i}`))).join("")
+    ]).events
     for (const event of many) {
       assert.isTrue(event._tag === "Output" && event.text.length <= 65_536 && event.text.endsWith("\n"))
     }
@@ -176,7 +191,9 @@ describe("events", () => {
       { type: "heartbeat2", code: "X", message: "y" },
       {},
       { type: 5 }
-    ].map(frame).join("")
+    ]
+      .map(frame)
+      .join("")
     const { decoder, events } = decode(pieces(encoder.encode(`${body}[]\n`), 1000))
     assert.deepStrictEqual(events, [])
     assert.isFalse(decoder.isDone())
@@ -195,9 +212,21 @@ describe("events", () => {
     assert.strictEqual(code("0")?.exitCode, 0)
     assert.strictEqual(code("255")?.exitCode, 255)
     assert.strictEqual(code(7)?.exitCode, 7)
-    for (
-      const evalue of ["-1", "signal: killed", "fork/exec /x: no such file", "", " ", "1.5", "0x1", "1e3", "12345678901", -1, null, {}, "3 "]
-    ) {
+    for (const evalue of [
+      "-1",
+      "signal: killed",
+      "fork/exec /x: no such file",
+      "",
+      " ",
+      "1.5",
+      "0x1",
+      "1e3",
+      "12345678901",
+      -1,
+      null,
+      {},
+      "3 "
+    ]) {
       const event = code(evalue)
       assert.strictEqual(event?.exitCode, evalue === "3 " ? 3 : undefined, String(evalue))
       assert.isString(event?.message)
@@ -251,11 +280,18 @@ describe("what is no event stream", () => {
 
   it("an error document instead of the stream, pretty-printed or not", () => {
     const document = { code: "BUSY", message: "later" }
-    for (const body of [JSON.stringify(document), JSON.stringify(document, null, 2), `\n\n${JSON.stringify(document, null, "\t")}\n`]) {
+    for (const body of [
+      JSON.stringify(document),
+      JSON.stringify(document, null, 2),
+      `\n\n${JSON.stringify(document, null, "\t")}\n`
+    ]) {
       for (const size of [1, 1000]) {
         const { decoder, events } = decode(pieces(encoder.encode(body), size))
         assert.deepStrictEqual(events, [])
-        assert.deepStrictEqual(decoder.failure(), { _tag: "Reported", document: { code: "BUSY", description: "later" } })
+        assert.deepStrictEqual(decoder.failure(), {
+          _tag: "Reported",
+          document: { code: "BUSY", description: "later" }
+        })
       }
     }
   })
@@ -301,7 +337,10 @@ describe("size", () => {
   })
 
   it("one line of 10 MB, in packets of 64 KiB and of one byte", () => {
-    for (const body of [`{"type":"stdout","text":"${"x".repeat(10_000_000)}","timestamp":1}\n\n`, `{"type":"stdout","text":"\\n${"x".repeat(10_000_000)}"}`]) {
+    for (const body of [
+      `{"type":"stdout","text":"${"x".repeat(10_000_000)}","timestamp":1}\n\n`,
+      `{"type":"stdout","text":"\\n${"x".repeat(10_000_000)}"}`
+    ]) {
       const bytes = encoder.encode(body)
       for (const size of [65_536, 1]) {
         assert.isAtLeast(textOf(decode(pieces(bytes, size)).events).length, 10_000_001)

@@ -1,10 +1,11 @@
+import { createHash } from "node:crypto"
+import * as HttpClient from "@effect/platform/HttpClient"
 import { assert, describe, it } from "@effect/vitest"
 import { IdGenerator, OpenSandbox, OpenSandboxError } from "@sandglass/core"
-import * as HttpClient from "@effect/platform/HttpClient"
 import * as Chunk from "effect/Chunk"
+import * as Config from "effect/Config"
 import * as ConfigError from "effect/ConfigError"
 import * as ConfigProvider from "effect/ConfigProvider"
-import * as Config from "effect/Config"
 import type * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -14,7 +15,6 @@ import * as Redacted from "effect/Redacted"
 import * as Stream from "effect/Stream"
 import * as TestClock from "effect/TestClock"
 import * as Tracer from "effect/Tracer"
-import { createHash } from "node:crypto"
 import * as MockHttp from "../support/MockHttp.js"
 import * as ScriptedServer from "../support/ScriptedServer.js"
 
@@ -36,7 +36,8 @@ const withServer = <A, E, R>(
   Effect.flatMap(ScriptedServer.make(handler), (server) =>
     Effect.flatMap(OpenSandbox.OpenSandbox, (api) => use(api, server)).pipe(
       Effect.provide(OpenSandbox.layer({ url: server.url, retry: { baseDelay: 1 }, ...options }))
-    ))
+    )
+  )
 
 const withMock = <A, E, R>(
   mock: MockHttp.MockHttp,
@@ -51,7 +52,8 @@ describe("labelValue", () => {
   const label = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/
 
   it("leaves valid values alone", () => {
-    for (const text of ["a", "run-42", "A.b_c-9", "x".repeat(63)]) assert.strictEqual(OpenSandbox.labelValue(text), text)
+    for (const text of ["a", "run-42", "A.b_c-9", "x".repeat(63)])
+      assert.strictEqual(OpenSandbox.labelValue(text), text)
   })
 
   it("makes any other text valid, the same way each time, and keeps them apart", () => {
@@ -95,7 +97,7 @@ describe("create", () => {
     withServer(
       () => ScriptedServer.json(202, sandbox("s1", { status: { state: "Pending" } })),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const info = yield* api.create({
             image: { uri: "r.example/x:1", auth: { username: "u", password: Redacted.make("pw") } },
             timeout: "90500 millis",
@@ -119,13 +121,14 @@ describe("create", () => {
           })
         }),
       { apiKey: Redacted.make("k3y") }
-    ).pipe(Effect.provideService(IdGenerator.IdGenerator, { next: Effect.succeed("fixed") })))
+    ).pipe(Effect.provideService(IdGenerator.IdGenerator, { next: Effect.succeed("fixed") }))
+  )
 
   it.scopedLive("leaves to a snapshot and to a pool what they define", () =>
     withServer(
       () => ScriptedServer.json(202, sandbox("s1")),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           yield* api.create({ snapshotId: "snap" })
           yield* api.create({ extensions: { poolRef: "pool" } })
           yield* api.create({
@@ -135,11 +138,18 @@ describe("create", () => {
             resources: { cpu: "2" },
             entrypoint: ["sleep", "9"],
             timeout: Infinity,
-            volumes: [{
-              name: "v",
-              mountPath: "/v",
-              ossfs: { bucket: "bkt", endpoint: "e", accessKeyId: Redacted.make("i"), accessKeySecret: Redacted.make("s") }
-            }]
+            volumes: [
+              {
+                name: "v",
+                mountPath: "/v",
+                ossfs: {
+                  bucket: "bkt",
+                  endpoint: "e",
+                  accessKeyId: Redacted.make("i"),
+                  accessKeySecret: Redacted.make("s")
+                }
+              }
+            ]
           })
           const [snapshot, pool, image] = server.requests.map(({ json }) => json as { readonly [key: string]: unknown })
           assert.hasAllKeys(snapshot, ["snapshotId", "resourceLimits", "metadata"])
@@ -149,15 +159,18 @@ describe("create", () => {
             credentialProxy: { enabled: true },
             resourceLimits: { cpu: "2" },
             entrypoint: ["sleep", "9"],
-            volumes: [{
-              name: "v",
-              mountPath: "/v",
-              ossfs: { bucket: "bkt", endpoint: "e", accessKeyId: "i", accessKeySecret: "s" }
-            }]
+            volumes: [
+              {
+                name: "v",
+                mountPath: "/v",
+                ossfs: { bucket: "bkt", endpoint: "e", accessKeyId: "i", accessKeySecret: "s" }
+              }
+            ]
           })
           assert.notProperty(image, "timeout")
         })
-    ))
+    )
+  )
 
   it.effect("refuses bad requests before anything is sent", () => {
     const mock = MockHttp.make(() => MockHttp.json(202, sandbox("s1")))
@@ -176,14 +189,15 @@ describe("create", () => {
       [{ image: "x", metadata: { "Not_DNS/a": "a" } }, /no Kubernetes label name/]
     ]
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         for (const [request, message] of cases) {
           const error = yield* Effect.flip(api.create(request))
           assert.strictEqual(error.reason, "InvalidRequest")
           assert.match(error.message, message)
         }
         assert.lengthOf(mock.sent, 0)
-      }))
+      })
+    )
   })
 
   it.scopedLive("finds the sandbox again when the answer is lost, and makes no second one", () => {
@@ -197,33 +211,35 @@ describe("create", () => {
         const others = [sandbox("other", { metadata: { "sandglass.create-key": "not-ours" } })]
         // not yet listed at the first look
         return ScriptedServer.json(200, {
-          items: request.index < 2 ? others : [...others, sandbox("ours", { metadata: { "sandglass.create-key": made } })],
+          items:
+            request.index < 2 ? others : [...others, sandbox("ours", { metadata: { "sandglass.create-key": made } })],
           pagination: { hasNextPage: false }
         })
       },
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const info = yield* api.create({ image: "x" })
           assert.strictEqual(info.id, "ours")
-          assert.deepStrictEqual(server.requests.map(({ method }) => method), ["POST", "GET", "GET"])
+          assert.deepStrictEqual(
+            server.requests.map(({ method }) => method),
+            ["POST", "GET", "GET"]
+          )
           assert.strictEqual(server.requests[1]?.query.get("metadata"), `sandglass.create-key=${made}`)
         })
     )
   })
 
-  for (
-    const [name, answer] of [
-      ["a proxy's 502", () => new Response("<html>Bad Gateway</html>", { status: 502 })],
-      ["a connection that is reset", () => new MockHttp.ConnectionFailed()],
-      ["an answer that is none", () => new Response("garbage", { status: 202 })]
-    ] as const
-  ) {
+  for (const [name, answer] of [
+    ["a proxy's 502", () => new Response("<html>Bad Gateway</html>", { status: 502 })],
+    ["a connection that is reset", () => new MockHttp.ConnectionFailed()],
+    ["an answer that is none", () => new Response("garbage", { status: 202 })]
+  ] as const) {
     it.effect(`${name}: looks a few times, then fails with the first error`, () => {
       const mock = MockHttp.make(({ method }) =>
         method === "POST" ? answer() : MockHttp.json(200, { items: [], pagination: { hasNextPage: false } })
       )
       return withMock(mock, (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const fiber = yield* Effect.fork(Effect.flip(api.create({ image: "x" })))
           yield* TestClock.adjust("1 minute")
           const error = yield* Fiber.join(fiber)
@@ -231,7 +247,8 @@ describe("create", () => {
           assert.include(["ServerError", "Transport", "Decode"], error.reason)
           assert.strictEqual(mock.sent.filter(({ method }) => method === "POST").length, 1)
           assert.strictEqual(mock.sent.length, 6)
-        }))
+        })
+      )
     })
   }
 
@@ -244,12 +261,13 @@ describe("create", () => {
     ]
     const mock = MockHttp.make((_, index) => answers[index]?.() ?? new Response(null, { status: 500 }))
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const reasons: Array<string> = []
         for (const _ of answers) reasons.push((yield* Effect.flip(api.create({ image: "x" }))).reason)
         assert.deepStrictEqual(reasons, ["ServerError", "InvalidRequest", "RateLimited", "Transport"])
         assert.lengthOf(mock.sent, answers.length)
-      }))
+      })
+    )
   })
 
   it.scopedLive("deletes what an interrupted create has made", () => {
@@ -260,23 +278,24 @@ describe("create", () => {
           key = (request.json as { metadata: Record<string, string> }).metadata["sandglass.create-key"] ?? ""
           return ScriptedServer.silence
         }
-        return request.method === "DELETE" ? ScriptedServer.empty(204) : ScriptedServer.json(200, {
-          items: [sandbox("orphan", { metadata: { "sandglass.create-key": key } })],
-          pagination: { hasNextPage: false }
-        })
+        return request.method === "DELETE"
+          ? ScriptedServer.empty(204)
+          : ScriptedServer.json(200, {
+              items: [sandbox("orphan", { metadata: { "sandglass.create-key": key } })],
+              pagination: { hasNextPage: false }
+            })
       },
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const fiber = yield* Effect.fork(api.create({ image: "x" }))
           yield* server.waitForRequests(1)
           yield* Fiber.interrupt(fiber)
           const post = server.requests[0]
           if (post !== undefined) yield* post.disconnected
-          assert.deepStrictEqual(server.requests.map(({ method, path }) => `${method} ${path}`), [
-            "POST /v1/sandboxes",
-            "GET /v1/sandboxes",
-            "DELETE /v1/sandboxes/orphan"
-          ])
+          assert.deepStrictEqual(
+            server.requests.map(({ method, path }) => `${method} ${path}`),
+            ["POST /v1/sandboxes", "GET /v1/sandboxes", "DELETE /v1/sandboxes/orphan"]
+          )
         })
     )
   })
@@ -284,14 +303,18 @@ describe("create", () => {
   it.effect("gives the cleanup of an interrupted create a bounded time", () => {
     const mock = MockHttp.make(() => Effect.never)
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const fiber = yield* Effect.fork(api.create({ image: "x" }))
         yield* Effect.yieldNow()
         const interruption = yield* Effect.fork(Fiber.interrupt(fiber))
         yield* TestClock.adjust("11 seconds")
         yield* Fiber.join(interruption)
-        assert.deepStrictEqual(mock.sent.map(({ method }) => method), ["POST", "GET"])
-      }))
+        assert.deepStrictEqual(
+          mock.sent.map(({ method }) => method),
+          ["POST", "GET"]
+        )
+      })
+    )
   })
 })
 
@@ -310,11 +333,21 @@ describe("reading", () => {
           expiresAt: "soon",
           future: { x: [] }
         }),
-        ScriptedServer.json(200, { id: "s2", status: { state: "Running" }, createdAt: "0001-01-01T00:00:00Z", expiresAt: null }),
-        ScriptedServer.json(200, { id: "s3", status: { state: "Running" }, metadata: null, createdAt: "2026-01-02T03:04:05" })
+        ScriptedServer.json(200, {
+          id: "s2",
+          status: { state: "Running" },
+          createdAt: "0001-01-01T00:00:00Z",
+          expiresAt: null
+        }),
+        ScriptedServer.json(200, {
+          id: "s3",
+          status: { state: "Running" },
+          metadata: null,
+          createdAt: "2026-01-02T03:04:05"
+        })
       ),
       (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const first = yield* api.get("s1")
           assert.deepStrictEqual(first, {
             id: "s1",
@@ -333,13 +366,14 @@ describe("reading", () => {
           assert.deepStrictEqual(third.metadata, {})
           assert.strictEqual(third.createdAt, Date.UTC(2026, 0, 2, 3, 4, 5))
         })
-    ))
+    )
+  )
 
   it.scopedLive("percent-encodes ids and refuses those that no path can hold", () =>
     withServer(
       () => ScriptedServer.json(200, sandbox("s1")),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           yield* api.get("a/b?c#d é")
           assert.strictEqual(server.requests[0]?.target, "/v1/sandboxes/a%2Fb%3Fc%23d%20%C3%A9")
           for (const id of ["", " ", ".", "..", "\ud83d"]) {
@@ -349,7 +383,8 @@ describe("reading", () => {
           }
           assert.lengthOf(server.requests, 1)
         })
-    ))
+    )
+  )
 
   it.scopedLive("reads every page", () =>
     withServer(
@@ -363,20 +398,26 @@ describe("reading", () => {
         })
       },
       (api, server) =>
-        Effect.gen(function*() {
-          const all = yield* Stream.runCollect(api.list({ pageSize: 20, states: ["Running", "Paused"], metadata: { "a.b/c": "d" } }))
+        Effect.gen(function* () {
+          const all = yield* Stream.runCollect(
+            api.list({ pageSize: 20, states: ["Running", "Paused"], metadata: { "a.b/c": "d" } })
+          )
           assert.deepStrictEqual(
             Chunk.toReadonlyArray(all).map(({ id }) => id),
             Array.from({ length: 45 }, (_, i) => `s${i}`)
           )
-          assert.deepStrictEqual(server.requests.map(({ query }) => query.get("page")), ["1", "2", "3"])
+          assert.deepStrictEqual(
+            server.requests.map(({ query }) => query.get("page")),
+            ["1", "2", "3"]
+          )
           assert.deepStrictEqual(server.requests[0]?.query.getAll("state"), ["Running", "Paused"])
           assert.strictEqual(server.requests[0]?.query.get("metadata"), "a.b%2Fc=d")
           const few = yield* Stream.runCollect(Stream.take(api.list({ pageSize: 20 }), 5))
           assert.lengthOf(few, 5)
           assert.lengthOf(server.requests, 4)
         })
-    ))
+    )
+  )
 
   it.effect("survives pages without items, without pagination, and repeated items", () => {
     const pages = [
@@ -388,7 +429,7 @@ describe("reading", () => {
     const mock = MockHttp.make((_, index) => pages[index] ?? new Response(null, { status: 500 }))
     const ids = (api: Api) => Effect.map(Stream.runCollect(api.list()), (all) => Array.from(all, ({ id }) => id))
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         assert.deepStrictEqual(yield* ids(api), [])
         assert.deepStrictEqual(yield* ids(api), ["a"])
         assert.deepStrictEqual(yield* ids(api), ["a", "b", "c"])
@@ -397,19 +438,27 @@ describe("reading", () => {
           (yield* Effect.flip(Stream.runDrain(api.list({ metadata: { a: "b c" } })))).reason,
           "InvalidRequest"
         )
-      }))
+      })
+    )
   })
 
   it.scopedLive("snapshots: made, read, listed by sandbox and state", () =>
     withServer(
       (request) => {
-        const snapshot = { id: "sn", sandboxId: "s1", name: null, status: { state: "Committing" }, createdAt: "x", size: 3 }
+        const snapshot = {
+          id: "sn",
+          sandboxId: "s1",
+          name: null,
+          status: { state: "Committing" },
+          createdAt: "x",
+          size: 3
+        }
         return request.method === "GET" && request.path === "/v1/snapshots"
           ? ScriptedServer.json(200, { items: [snapshot], pagination: { hasNextPage: false } })
           : ScriptedServer.json(request.method === "POST" ? 202 : 200, snapshot)
       },
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const made = yield* api.createSnapshot("s1", { name: "n" })
           assert.deepStrictEqual(made, {
             id: "sn",
@@ -422,37 +471,46 @@ describe("reading", () => {
           assert.deepStrictEqual(yield* api.getSnapshot("sn"), made)
           const all = yield* Stream.runCollect(api.listSnapshots({ sandboxId: "s1", states: ["Ready", "Failed"] }))
           assert.deepStrictEqual(Chunk.toReadonlyArray(all), [made])
-          assert.deepStrictEqual(server.requests.map(({ method, path, text }) => [method, path, text]), [
-            ["POST", "/v1/sandboxes/s1/snapshots", `{"name":"n"}`],
-            ["POST", "/v1/sandboxes/s1/snapshots", "{}"],
-            ["GET", "/v1/snapshots/sn", ""],
-            ["GET", "/v1/snapshots", ""]
-          ])
+          assert.deepStrictEqual(
+            server.requests.map(({ method, path, text }) => [method, path, text]),
+            [
+              ["POST", "/v1/sandboxes/s1/snapshots", `{"name":"n"}`],
+              ["POST", "/v1/sandboxes/s1/snapshots", "{}"],
+              ["GET", "/v1/snapshots/sn", ""],
+              ["GET", "/v1/snapshots", ""]
+            ]
+          )
           assert.strictEqual(server.requests[3]?.query.get("sandboxId"), "s1")
           assert.deepStrictEqual(server.requests[3]?.query.getAll("state"), ["Ready", "Failed"])
           assert.strictEqual((yield* Effect.flip(api.createSnapshot("s1", { name: "" }))).reason, "InvalidRequest")
         })
-    ))
+    )
+  )
 })
 
 describe("deleting", () => {
   for (const status of [200, 202, 204, 404, 409, 410]) {
     it.scopedLive(`a sandbox, answered ${status}, counts as deleted`, () =>
       withServer(
-        () => status < 300 ? ScriptedServer.empty(status) : ScriptedServer.json(status, { code: "X", message: "y" }),
+        () => (status < 300 ? ScriptedServer.empty(status) : ScriptedServer.json(status, { code: "X", message: "y" })),
         (api, server) =>
-          Effect.gen(function*() {
+          Effect.gen(function* () {
             yield* api.delete("s1")
-            assert.deepStrictEqual(server.requests.map(({ method, path }) => [method, path]), [["DELETE", "/v1/sandboxes/s1"]])
+            assert.deepStrictEqual(
+              server.requests.map(({ method, path }) => [method, path]),
+              [["DELETE", "/v1/sandboxes/s1"]]
+            )
           })
-      ))
+      )
+    )
   }
 
   it.scopedLive("a missing one may answer 500 with a code that says so", () =>
     withServer(
       () => ScriptedServer.json(500, { code: "DOCKER::SANDBOX_NOT_FOUND", message: "gone" }),
       (api, server) => Effect.map(api.delete("s1"), () => assert.lengthOf(server.requests, 1))
-    ))
+    )
+  )
 
   it.scopedLive("a snapshot that is gone counts, one that is still being made does not", () =>
     withServer(
@@ -461,11 +519,12 @@ describe("deleting", () => {
         ScriptedServer.json(409, { code: "DOCKER::SNAPSHOT_CREATING", message: "wait" })
       ),
       (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           yield* api.deleteSnapshot("sn")
           assert.strictEqual((yield* Effect.flip(api.deleteSnapshot("sn"))).reason, "Conflict")
         })
-    ))
+    )
+  )
 })
 
 describe("repeating", () => {
@@ -480,17 +539,18 @@ describe("repeating", () => {
         ScriptedServer.empty(204)
       ),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           yield* api.get("s1")
           assert.lengthOf(server.requests, 4)
           yield* api.delete("s1")
           assert.lengthOf(server.requests, 6)
         })
-    ))
+    )
+  )
 
   it.effect("but not for ever, not after 501, and not when turned off", () => {
     const mock = MockHttp.make(({ url }) => new Response("x", { status: url.pathname.endsWith("nope") ? 501 : 503 }))
-    return Effect.gen(function*() {
+    return Effect.gen(function* () {
       yield* withMock(mock, (api) => Effect.flip(api.get("s1")), { retry: { baseDelay: 0 } })
       assert.lengthOf(mock.sent, 4)
       yield* withMock(mock, (api) => Effect.flip(api.get("nope")), { retry: { baseDelay: 0 } })
@@ -503,11 +563,13 @@ describe("repeating", () => {
   it.effect("POST and PATCH are sent exactly once", () => {
     const mock = MockHttp.make(({ method }) =>
       method === "GET"
-        ? MockHttp.json(200, sandbox("s1", { expiresAt: "2026-01-01T00:00:00Z" }), { date: "Thu, 01 Jan 2026 00:00:00 GMT" })
+        ? MockHttp.json(200, sandbox("s1", { expiresAt: "2026-01-01T00:00:00Z" }), {
+            date: "Thu, 01 Jan 2026 00:00:00 GMT"
+          })
         : new Response("Bad Gateway", { status: 502 })
     )
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const errors = yield* Effect.all([
           Effect.flip(api.pause("s1")),
           Effect.flip(api.resume("s1")),
@@ -516,79 +578,85 @@ describe("repeating", () => {
           Effect.flip(api.renew("s1", "1 minute"))
         ])
         for (const error of errors) assert.strictEqual(error.status, 502)
-        assert.deepStrictEqual(mock.sent.filter(({ method }) => method !== "GET").map(({ method }) => method), [
-          "POST",
-          "POST",
-          "POST",
-          "PATCH",
-          "POST"
-        ])
-      }))
+        assert.deepStrictEqual(
+          mock.sent.filter(({ method }) => method !== "GET").map(({ method }) => method),
+          ["POST", "POST", "POST", "PATCH", "POST"]
+        )
+      })
+    )
   })
 
   const later = (headers: { readonly [name: string]: string }) => new Response("slow down", { status: 429, headers })
 
-  for (
-    const [name, headers, wait] of [
-      ["seconds", { "retry-after": "2" }, 2000],
-      [
-        "a date, by the server's clock",
-        { "retry-after": "Thu, 01 Jan 2026 00:00:05 GMT", date: "Thu, 01 Jan 2026 00:00:01 GMT" },
-        4000
-      ],
-      ["a date, by ours", { "retry-after": "Thu, 01 Jan 1970 00:00:03 GMT" }, 3000],
-      ["more than the cap", { "retry-after": "3600" }, 10_000]
-    ] as const
-  ) {
+  for (const [name, headers, wait] of [
+    ["seconds", { "retry-after": "2" }, 2000],
+    [
+      "a date, by the server's clock",
+      { "retry-after": "Thu, 01 Jan 2026 00:00:05 GMT", date: "Thu, 01 Jan 2026 00:00:01 GMT" },
+      4000
+    ],
+    ["a date, by ours", { "retry-after": "Thu, 01 Jan 1970 00:00:03 GMT" }, 3000],
+    ["more than the cap", { "retry-after": "3600" }, 10_000]
+  ] as const) {
     it.effect(`Retry-After: ${name}`, () => {
-      const mock = MockHttp.make((_, index) => index === 0 ? later(headers) : MockHttp.json(200, sandbox("s1")))
+      const mock = MockHttp.make((_, index) => (index === 0 ? later(headers) : MockHttp.json(200, sandbox("s1"))))
       return withMock(mock, (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const fiber = yield* Effect.fork(api.get("s1"))
           yield* TestClock.adjust(wait - 1)
           assert.lengthOf(mock.sent, 1)
           yield* TestClock.adjust(1)
           assert.strictEqual((yield* Fiber.join(fiber)).id, "s1")
           assert.lengthOf(mock.sent, 2)
-        }))
+        })
+      )
     })
   }
 
-  for (const [name, headers] of [["rubbish", { "retry-after": "in a while" }], ["none", {}]] as const) {
+  for (const [name, headers] of [
+    ["rubbish", { "retry-after": "in a while" }],
+    ["none", {}]
+  ] as const) {
     it.effect(`Retry-After: ${name}: our own delay`, () => {
-      const mock = MockHttp.make((_, index) => index === 0 ? later(headers) : MockHttp.json(200, sandbox("s1")))
+      const mock = MockHttp.make((_, index) => (index === 0 ? later(headers) : MockHttp.json(200, sandbox("s1"))))
       return withMock(mock, (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const fiber = yield* Effect.fork(api.get("s1"))
           yield* TestClock.adjust(99)
           assert.lengthOf(mock.sent, 1)
           yield* TestClock.adjust(201)
           assert.strictEqual((yield* Fiber.join(fiber)).id, "s1")
-        }))
+        })
+      )
     })
   }
 
   it.effect("keeps the header in the error of what is not repeated", () => {
     const mock = MockHttp.make(() => later({ "retry-after": "2" }))
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const error = yield* Effect.flip(api.pause("s1"))
         assert.strictEqual(error.reason, "RateLimited")
         assert.strictEqual(error.retryAfter, 2000)
         assert.isTrue(error.isRetryable)
-      }))
+      })
+    )
   })
 
   it.effect("an answer that does not come is a Timeout", () => {
     const mock = MockHttp.make(() => Effect.never)
-    return withMock(mock, (api) =>
-      Effect.gen(function*() {
-        const fiber = yield* Effect.fork(Effect.flip(api.get("s1")))
-        yield* TestClock.adjust("5 seconds")
-        const error = yield* Fiber.join(fiber)
-        assert.strictEqual(error.reason, "Timeout")
-        assert.lengthOf(mock.sent, 1)
-      }), { requestTimeout: "5 seconds" })
+    return withMock(
+      mock,
+      (api) =>
+        Effect.gen(function* () {
+          const fiber = yield* Effect.fork(Effect.flip(api.get("s1")))
+          yield* TestClock.adjust("5 seconds")
+          const error = yield* Fiber.join(fiber)
+          assert.strictEqual(error.reason, "Timeout")
+          assert.lengthOf(mock.sent, 1)
+        }),
+      { requestTimeout: "5 seconds" }
+    )
   })
 })
 
@@ -597,34 +665,59 @@ describe("error bodies", () => {
   const cases: ReadonlyArray<
     readonly [string, number, string | null, { reason: string; code?: string; description?: string | RegExp }]
   > = [
-    ["code and message", 400, `{"code":"SANDBOX::INVALID_PARAMETER","message":"bad"}`, {
-      reason: "InvalidRequest",
-      code: "SANDBOX::INVALID_PARAMETER",
-      description: "bad"
-    }],
+    [
+      "code and message",
+      400,
+      `{"code":"SANDBOX::INVALID_PARAMETER","message":"bad"}`,
+      {
+        reason: "InvalidRequest",
+        code: "SANDBOX::INVALID_PARAMETER",
+        description: "bad"
+      }
+    ],
     ["detail as text", 404, `{"detail":"Not Found"}`, { reason: "NotFound", description: "Not Found" }],
-    ["detail as document", 409, `{"detail":{"code":"DOCKER::BUSY","message":"busy"}}`, {
-      reason: "Conflict",
-      code: "DOCKER::BUSY",
-      description: "busy"
-    }],
-    ["detail as list", 422, `{"detail":[{"loc":["body","timeout"],"msg":"too small","type":"x"},{"msg":"other"}]}`, {
-      reason: "InvalidRequest",
-      description: "body.timeout: too small; other"
-    }],
-    ["error as text", 401, `{"error":"Unauthorized: invalid token"}`, {
-      reason: "Unauthorized",
-      description: "Unauthorized: invalid token"
-    }],
+    [
+      "detail as document",
+      409,
+      `{"detail":{"code":"DOCKER::BUSY","message":"busy"}}`,
+      {
+        reason: "Conflict",
+        code: "DOCKER::BUSY",
+        description: "busy"
+      }
+    ],
+    [
+      "detail as list",
+      422,
+      `{"detail":[{"loc":["body","timeout"],"msg":"too small","type":"x"},{"msg":"other"}]}`,
+      {
+        reason: "InvalidRequest",
+        description: "body.timeout: too small; other"
+      }
+    ],
+    [
+      "error as text",
+      401,
+      `{"error":"Unauthorized: invalid token"}`,
+      {
+        reason: "Unauthorized",
+        description: "Unauthorized: invalid token"
+      }
+    ],
     ["plain text", 403, "policy says no", { reason: "Unauthorized", description: "policy says no" }],
     ["a JSON string", 412, `"no proxy"`, { reason: "Conflict", description: "no proxy" }],
     ["a page", 400, page, { reason: "InvalidRequest", description: /^<html> <head><title>502 Bad Gateway.*…$/ }],
     ["nothing", 405, null, { reason: "ServerError" }],
-    ["a code that says not found", 500, `{"code":"KUBERNETES::SANDBOX_NOT_FOUND","message":"x"}`, {
-      reason: "NotFound",
-      code: "KUBERNETES::SANDBOX_NOT_FOUND",
-      description: "x"
-    }],
+    [
+      "a code that says not found",
+      500,
+      `{"code":"KUBERNETES::SANDBOX_NOT_FOUND","message":"x"}`,
+      {
+        reason: "NotFound",
+        code: "KUBERNETES::SANDBOX_NOT_FOUND",
+        description: "x"
+      }
+    ],
     ["a numeric code", 413, `{"code":17,"message":"x"}`, { reason: "InvalidRequest", code: "17", description: "x" }],
     ["cut JSON", 410, `{"code":"A","mess`, { reason: "NotFound", description: `{"code":"A","mess` }]
   ]
@@ -632,7 +725,7 @@ describe("error bodies", () => {
     it.effect(name, () => {
       const mock = MockHttp.make(() => new Response(body, { status, headers: { "x-request-id": "req-1" } }))
       return withMock(mock, (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const error = yield* Effect.flip(api.pause("s1"))
           assert.strictEqual(error.reason, expected.reason)
           assert.strictEqual(error.status, status)
@@ -643,51 +736,62 @@ describe("error bodies", () => {
           assert.strictEqual(error.requestId, "req-1")
           assert.include(error.message, "OpenSandbox.pause")
           assert.isTrue(OpenSandboxError.isOpenSandboxError(error))
-        }))
+        })
+      )
     })
   }
 
   it.scopedLive("an endless body is read up to a cap", () =>
     withServer(
       () =>
-        ScriptedServer.stream((function*() {
-          for (;;) yield "x".repeat(4096)
-        })(), { status: 500 }),
+        ScriptedServer.stream(
+          (function* () {
+            for (;;) yield "x".repeat(4096)
+          })(),
+          { status: 500 }
+        ),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const error = yield* Effect.flip(api.pause("s1"))
           assert.strictEqual(error.status, 500)
           assert.match(error.description ?? "", /^x+…$/)
           const request = server.requests[0]
           if (request !== undefined) yield* request.disconnected
         })
-    ))
+    )
+  )
 
   it.scopedLive("a redirect is reported, not followed with the key", () =>
     withServer(
       () => ScriptedServer.empty(307, { location: "http://127.0.0.1:9/elsewhere" }),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const error = yield* Effect.flip(api.get("s1"))
           assert.strictEqual(error.status, 307)
           assert.include(error.description, "http://127.0.0.1:9/elsewhere")
           assert.lengthOf(server.requests, 1)
         }),
       { apiKey: Redacted.make("k3y") }
-    ))
+    )
+  )
 
   it.scopedLive("a success that is no document is a Decode error with the start of the body", () =>
     withServer(
-      ScriptedServer.sequence(ScriptedServer.text(200, "<html>hello</html>"), ScriptedServer.json(200, { id: 5 }), ScriptedServer.empty(200)),
+      ScriptedServer.sequence(
+        ScriptedServer.text(200, "<html>hello</html>"),
+        ScriptedServer.json(200, { id: 5 }),
+        ScriptedServer.empty(200)
+      ),
       (api) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const page = yield* Effect.flip(api.get("s1"))
           assert.strictEqual(page.reason, "Decode")
           assert.include(page.description, "<html>hello</html>")
           assert.strictEqual((yield* Effect.flip(api.get("s1"))).reason, "Decode")
           assert.include((yield* Effect.flip(api.get("s1"))).description, "empty")
         })
-    ))
+    )
+  )
 })
 
 describe("renew", () => {
@@ -701,77 +805,89 @@ describe("renew", () => {
         : MockHttp.json(200, { expiresAt: "2026-01-01T12:10:00.000Z" })
     )
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         assert.strictEqual(yield* api.renew("s1", "10 minutes"), now + 600_000)
         assert.deepStrictEqual(mock.sent[1]?.body, { expiresAt: "2026-01-01T12:10:00.000Z" })
         assert.strictEqual(mock.sent[1]?.url.pathname, "/v1/sandboxes/s1/renew-expiration")
-      }))
+      })
+    )
   })
 
   it.effect("never shortens", () => {
     const mock = MockHttp.make(() => MockHttp.json(200, sandbox("s1", { expiresAt: "2026-01-01T13:00:00Z" }), { date }))
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         assert.strictEqual(yield* api.renew("s1", "10 minutes"), now + 3_600_000)
         assert.lengthOf(mock.sent, 1)
         for (const duration of [0, -5, Infinity]) {
           assert.strictEqual((yield* Effect.flip(api.renew("s1", duration))).reason, "InvalidRequest")
         }
         assert.lengthOf(mock.sent, 1)
-      }))
+      })
+    )
   })
 })
 
 describe("endpoint", () => {
   const token = { "X-EXECD-ACCESS-TOKEN": "t0ken" }
 
-  for (
-    const [given, expected] of [
-      ["10.0.0.1:4000/proxy/1/", "http://10.0.0.1:4000/proxy/1"],
-      ["localhost:4000", "http://localhost:4000"],
-      ["https://gw.example/x", "https://gw.example/x"],
-      ["http://h:1/", "http://h:1"],
-      ["//gw.example/x", "http://gw.example/x"],
-      ["/v1/proxy/x", "https://ctl.example:8443/v1/proxy/x"]
-    ] as const
-  ) {
+  for (const [given, expected] of [
+    ["10.0.0.1:4000/proxy/1/", "http://10.0.0.1:4000/proxy/1"],
+    ["localhost:4000", "http://localhost:4000"],
+    ["https://gw.example/x", "https://gw.example/x"],
+    ["http://h:1/", "http://h:1"],
+    ["//gw.example/x", "http://gw.example/x"],
+    ["/v1/proxy/x", "https://ctl.example:8443/v1/proxy/x"]
+  ] as const) {
     it.effect(`${given} is ${expected}`, () => {
       const mock = MockHttp.make(() => MockHttp.json(200, { endpoint: given, headers: token }))
-      return withMock(mock, (api) =>
-        Effect.gen(function*() {
-          const endpoint = yield* api.endpoint("s1", 44772)
-          assert.strictEqual(endpoint.url, expected)
-          assert.deepStrictEqual(Object.keys(endpoint.headers), ["X-EXECD-ACCESS-TOKEN"])
-          assert.notInclude(JSON.stringify(endpoint), "t0ken")
-          assert.strictEqual(mock.sent[0]?.url.href, "https://ctl.example:8443/v1/sandboxes/s1/endpoints/44772")
-        }), { url: "https://ctl.example:8443/v1/", apiKey: Redacted.make("k3y") })
+      return withMock(
+        mock,
+        (api) =>
+          Effect.gen(function* () {
+            const endpoint = yield* api.endpoint("s1", 44772)
+            assert.strictEqual(endpoint.url, expected)
+            assert.deepStrictEqual(Object.keys(endpoint.headers), ["X-EXECD-ACCESS-TOKEN"])
+            assert.notInclude(JSON.stringify(endpoint), "t0ken")
+            assert.strictEqual(mock.sent[0]?.url.href, "https://ctl.example:8443/v1/sandboxes/s1/endpoints/44772")
+          }),
+        { url: "https://ctl.example:8443/v1/", apiKey: Redacted.make("k3y") }
+      )
     })
   }
 
   it.effect("through the control plane: its own origin gets the key, no other does", () => {
     const answers = ["ctl.example:8080/v1/sandboxes/s1/proxy/44772", "10.0.0.1:4000"]
     const mock = MockHttp.make((_, index) => MockHttp.json(200, { endpoint: answers[index], headers: null }))
-    return withMock(mock, (api) =>
-      Effect.gen(function*() {
-        const own = yield* api.endpoint("s1", 44772)
-        const key = own.headers["open-sandbox-api-key"]
-        assert.strictEqual(key === undefined ? undefined : Redacted.value(key), "k3y")
-        assert.deepStrictEqual((yield* api.endpoint("s1", 44772)).headers, {})
-        assert.strictEqual(mock.sent[0]?.url.search, "?use_server_proxy=true")
-      }), { url: "ctl.example:8080", apiKey: Redacted.make("k3y"), useServerProxy: true })
+    return withMock(
+      mock,
+      (api) =>
+        Effect.gen(function* () {
+          const own = yield* api.endpoint("s1", 44772)
+          const key = own.headers["open-sandbox-api-key"]
+          assert.strictEqual(key === undefined ? undefined : Redacted.value(key), "k3y")
+          assert.deepStrictEqual((yield* api.endpoint("s1", 44772)).headers, {})
+          assert.strictEqual(mock.sent[0]?.url.search, "?use_server_proxy=true")
+        }),
+      { url: "ctl.example:8080", apiKey: Redacted.make("k3y"), useServerProxy: true }
+    )
   })
 
   it.effect("without the proxy not even the same origin does", () => {
     const mock = MockHttp.make(() => MockHttp.json(200, { endpoint: "ctl.example:8080/x" }))
-    return withMock(mock, (api) =>
-      Effect.gen(function*() {
-        assert.deepStrictEqual((yield* api.endpoint("s1", 80)).headers, {})
-        assert.strictEqual(mock.sent[0]?.url.search, "")
-        for (const port of [0, -1, 65536, 1.5, Number.NaN]) {
-          assert.strictEqual((yield* Effect.flip(api.endpoint("s1", port))).reason, "InvalidRequest")
-        }
-        assert.lengthOf(mock.sent, 1)
-      }), { url: "ctl.example:8080", apiKey: Redacted.make("k3y") })
+    return withMock(
+      mock,
+      (api) =>
+        Effect.gen(function* () {
+          assert.deepStrictEqual((yield* api.endpoint("s1", 80)).headers, {})
+          assert.strictEqual(mock.sent[0]?.url.search, "")
+          for (const port of [0, -1, 65536, 1.5, Number.NaN]) {
+            assert.strictEqual((yield* Effect.flip(api.endpoint("s1", port))).reason, "InvalidRequest")
+          }
+          assert.lengthOf(mock.sent, 1)
+        }),
+      { url: "ctl.example:8080", apiKey: Redacted.make("k3y") }
+    )
   })
 })
 
@@ -779,12 +895,16 @@ describe("patchMetadata", () => {
   it.effect("sends a merge patch, removals included", () => {
     const mock = MockHttp.make(() => MockHttp.json(200, sandbox("s1", { metadata: { a: "1" } })))
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         assert.deepStrictEqual((yield* api.patchMetadata("s1", { a: "1", b: null })).metadata, { a: "1" })
         assert.strictEqual(mock.sent[0]?.method, "PATCH")
         assert.deepStrictEqual(mock.sent[0]?.body, { a: "1", b: null })
-        assert.strictEqual((yield* Effect.flip(api.patchMetadata("s1", { "opensandbox.io/a": null }))).reason, "InvalidRequest")
-      }))
+        assert.strictEqual(
+          (yield* Effect.flip(api.patchMetadata("s1", { "opensandbox.io/a": null }))).reason,
+          "InvalidRequest"
+        )
+      })
+    )
   })
 })
 
@@ -804,19 +924,21 @@ describe("secrets", () => {
       (request) =>
         request.path.includes("/endpoints/")
           ? ScriptedServer.json(200, {
-            endpoint: `${request.headers.host}/ep`,
-            headers: { "X-EXECD-ACCESS-TOKEN": "t0p-token", "X-Odd-Name": "odd-value" }
-          })
+              endpoint: `${request.headers.host}/ep`,
+              headers: { "X-EXECD-ACCESS-TOKEN": "t0p-token", "X-Odd-Name": "odd-value" }
+            })
           : ScriptedServer.text(418, "teapot"),
       (api, server) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const error = yield* Effect.flip(api.pause("s1"))
           const endpoint = yield* api.endpoint("s1", 3000)
           const client = OpenSandbox.endpointClient(api.httpClient, endpoint)
           yield* Effect.scoped(client.get("/hello"))
           yield* api.httpClient.get(`${server.url}/bare`, { headers: { "OPENSANDBOX-EGRESS-AUTH": "egress-secret" } })
-          const shown = JSON.stringify(spans.map((span) => [span.name, [...span.attributes]]), (_, value: unknown) =>
-            typeof value === "bigint" ? String(value) : value)
+          const shown = JSON.stringify(
+            spans.map((span) => [span.name, [...span.attributes]]),
+            (_, value: unknown) => (typeof value === "bigint" ? String(value) : value)
+          )
           assert.include(shown, "OpenSandbox.pause")
           assert.include(shown, "OpenSandbox.endpoint")
           assert.include(shown, "http.request.header.open-sandbox-api-key")
@@ -838,17 +960,18 @@ describe("secrets", () => {
 describe("layers", () => {
   for (const suffix of ["", "/", "/v1", "/v1/", "//"]) {
     it.scopedLive(`accept an address that ends in "${suffix}"`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const server = yield* ScriptedServer.make(() => ScriptedServer.json(200, sandbox("s1")))
         yield* Effect.flatMap(OpenSandbox.OpenSandbox, (api) => api.get("s1")).pipe(
           Effect.provide(OpenSandbox.layer({ url: `${server.url}${suffix}` }))
         )
         assert.strictEqual(server.requests[0]?.target, "/v1/sandboxes/s1")
-      }))
+      })
+    )
   }
 
   it.scopedLive("read the environment", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* ScriptedServer.make((request) =>
         request.path.includes("/endpoints/")
           ? ScriptedServer.json(200, { endpoint: "h:1" })
@@ -858,51 +981,78 @@ describe("layers", () => {
         Layer.setConfigProvider(ConfigProvider.fromMap(new Map(entries)))
       const use = Effect.flatMap(OpenSandbox.OpenSandbox, (api) => api.endpoint("s1", 80))
 
-      yield* use.pipe(Effect.provide(Layer.provide(
-        OpenSandbox.layerConfig(),
-        provider([["OPEN_SANDBOX_URL", server.url], ["OPEN_SANDBOX_API_KEY", "k"], ["OPEN_SANDBOX_USE_SERVER_PROXY", "true"]])
-      )))
-      yield* use.pipe(Effect.provide(Layer.provide(
-        OpenSandbox.layerConfig({ url: Config.string("OTHER"), useServerProxy: Config.succeed(false) }),
-        provider([["OTHER", server.url], ["OPEN_SANDBOX_URL", "http://unused"], ["OPEN_SANDBOX_API_KEY", " "]])
-      )))
-      assert.deepStrictEqual(server.requests.map(({ headers, query }) => [headers["open-sandbox-api-key"], query.get("use_server_proxy")]), [
-        ["k", "true"],
-        [undefined, null]
-      ])
-      const error = yield* Effect.flip(use.pipe(Effect.provide(Layer.provide(
-        OpenSandbox.layerConfig(),
-        provider([["OPEN_SANDBOX_USE_SERVER_PROXY", "perhaps"]])
-      ))))
+      yield* use.pipe(
+        Effect.provide(
+          Layer.provide(
+            OpenSandbox.layerConfig(),
+            provider([
+              ["OPEN_SANDBOX_URL", server.url],
+              ["OPEN_SANDBOX_API_KEY", "k"],
+              ["OPEN_SANDBOX_USE_SERVER_PROXY", "true"]
+            ])
+          )
+        )
+      )
+      yield* use.pipe(
+        Effect.provide(
+          Layer.provide(
+            OpenSandbox.layerConfig({ url: Config.string("OTHER"), useServerProxy: Config.succeed(false) }),
+            provider([
+              ["OTHER", server.url],
+              ["OPEN_SANDBOX_URL", "http://unused"],
+              ["OPEN_SANDBOX_API_KEY", " "]
+            ])
+          )
+        )
+      )
+      assert.deepStrictEqual(
+        server.requests.map(({ headers, query }) => [headers["open-sandbox-api-key"], query.get("use_server_proxy")]),
+        [
+          ["k", "true"],
+          [undefined, null]
+        ]
+      )
+      const error = yield* Effect.flip(
+        use.pipe(
+          Effect.provide(
+            Layer.provide(OpenSandbox.layerConfig(), provider([["OPEN_SANDBOX_USE_SERVER_PROXY", "perhaps"]]))
+          )
+        )
+      )
       assert.isTrue(ConfigError.isConfigError(error))
-    }))
+    })
+  )
 
   it.effect("defaults to 127.0.0.1:8080 without a key", () => {
     const mock = MockHttp.make(() => MockHttp.json(200, sandbox("s1")))
     return withMock(mock, (api) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         yield* api.get("s1")
         assert.strictEqual(mock.sent[0]?.url.href, "http://127.0.0.1:8080/v1/sandboxes/s1")
         assert.notProperty(mock.sent[0]?.headers ?? {}, "open-sandbox-api-key")
-      }))
+      })
+    )
   })
 
   it.effect("an address that is none is an InvalidRequest", () => {
     const mock = MockHttp.make(() => MockHttp.json(200, sandbox("s1")))
-    return withMock(mock, (api) =>
-      Effect.gen(function*() {
-        assert.strictEqual((yield* Effect.flip(api.get("s1"))).reason, "InvalidRequest")
-        assert.lengthOf(mock.sent, 0)
-      }), { url: "http://[oops" })
+    return withMock(
+      mock,
+      (api) =>
+        Effect.gen(function* () {
+          assert.strictEqual((yield* Effect.flip(api.get("s1"))).reason, "InvalidRequest")
+          assert.lengthOf(mock.sent, 0)
+        }),
+      { url: "http://[oops" }
+    )
   })
 
   it.effect("transformClient sees every request", () => {
     const mock = MockHttp.make(() => MockHttp.json(200, sandbox("s1")))
-    return Effect.gen(function*() {
+    return Effect.gen(function* () {
       const seen = yield* Deferred.make<string>()
       yield* withMock(mock, (api) => api.get("s1"), {
-        transformClient: (client) =>
-          HttpClient.tapRequest(client, (request) => Deferred.succeed(seen, request.url))
+        transformClient: (client) => HttpClient.tapRequest(client, (request) => Deferred.succeed(seen, request.url))
       })
       assert.include(yield* Deferred.await(seen), "/v1/sandboxes/s1")
     })

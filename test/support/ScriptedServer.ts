@@ -19,6 +19,9 @@
  * Steps of a reply's body: a string or bytes (one socket write each, and a turn of the event loop between two), `sleep(millis)`, `wait(effect)`, and the
  * endings `hold` (keep the socket open, say nothing), `reset` (RST), `drop` (FIN without the end of the body). Without one of these the reply is ended properly.
  *
+ * Bun's fetch drops data that it receives together with an unclean end of the connection (about a quarter of the time when nothing lies between): put
+ * `sleep(500)`, or a `wait` for the consumer, in front of `reset` and `drop` where the data matters.
+ *
  * It uses real timers and sockets: inside `it.effect` either use `it.live`, or remember that only the client's side is on the TestClock.
  * Closing the scope destroys every socket.
  */

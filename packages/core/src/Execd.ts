@@ -71,16 +71,16 @@ export type ExecdEvent =
   | { readonly _tag: "Output"; readonly stream: "stdout" | "stderr"; readonly text: string }
   /** The terminal event. `exitCode` is absent where the server's words are no clean integer, or -1; `message` holds them. */
   | {
-    readonly _tag: "Exit"
-    readonly exitCode?: number | undefined
-    readonly message?: string | undefined
-    readonly name?: string | undefined
-    readonly traceback?: ReadonlyArray<string> | undefined
-    /** What the server measured. */
-    readonly durationMillis?: number | undefined
-    /** The command was started in the background; nothing is known about its end. */
-    readonly background?: boolean | undefined
-  }
+      readonly _tag: "Exit"
+      readonly exitCode?: number | undefined
+      readonly message?: string | undefined
+      readonly name?: string | undefined
+      readonly traceback?: ReadonlyArray<string> | undefined
+      /** What the server measured. */
+      readonly durationMillis?: number | undefined
+      /** The command was started in the background; nothing is known about its end. */
+      readonly background?: boolean | undefined
+    }
 
 /**
  * What execd still knows about a command. `exitCode` is `None` while it runs, and where it was killed.
@@ -157,9 +157,9 @@ export interface ExecdClient {
   readonly invalidate: Effect.Effect<void>
   readonly ping: Effect.Effect<void, OpenSandboxError>
   /** Waits until a command really runs, trying with a growing delay (0.1 to 2 seconds). Default timeout: 120 seconds. */
-  readonly ready: (
-    options?: { readonly timeout?: Duration.DurationInput | undefined }
-  ) => Effect.Effect<void, OpenSandboxError>
+  readonly ready: (options?: {
+    readonly timeout?: Duration.DurationInput | undefined
+  }) => Effect.Effect<void, OpenSandboxError>
   /**
    * Runs a command; sent once. One chunk of the stream is what one network read brought. Ends after the terminal event, whatever the connection does
    * then. Ending the stream early frees the socket but does **not** stop the command: use `interrupt`.
@@ -197,13 +197,13 @@ export interface ExecdClient {
     moves: ReadonlyArray<{ readonly from: string; readonly to: string }>
   ) => Effect.Effect<void, OpenSandboxError>
   /** Replaces every occurrence of `old`, which must not be empty. Returns how many there were, by path. */
-  readonly replace: (
-    replacements: { readonly [path: string]: { readonly old: string; readonly new: string } }
-  ) => Effect.Effect<ReadonlyMap<string, number>, OpenSandboxError>
+  readonly replace: (replacements: {
+    readonly [path: string]: { readonly old: string; readonly new: string }
+  }) => Effect.Effect<ReadonlyMap<string, number>, OpenSandboxError>
   /** What is not given stays as it is. */
-  readonly setPermissions: (
-    permissions: { readonly [path: string]: Permission }
-  ) => Effect.Effect<void, OpenSandboxError>
+  readonly setPermissions: (permissions: {
+    readonly [path: string]: Permission
+  }) => Effect.Effect<void, OpenSandboxError>
   readonly removeFiles: (paths: ReadonlyArray<string>) => Effect.Effect<void, OpenSandboxError>
   /** What is in a directory, `depth` levels deep; default 1. The path must not be a symbolic link. */
   readonly listDirectory: (
@@ -211,9 +211,9 @@ export interface ExecdClient {
     options?: { readonly depth?: number | undefined }
   ) => Effect.Effect<ReadonlyArray<FileInfo>, OpenSandboxError>
   /** With parents. Default mode `755`. */
-  readonly makeDirectories: (
-    directories: { readonly [path: string]: Permission }
-  ) => Effect.Effect<void, OpenSandboxError>
+  readonly makeDirectories: (directories: {
+    readonly [path: string]: Permission
+  }) => Effect.Effect<void, OpenSandboxError>
   /** With everything in them. */
   readonly removeDirectories: (paths: ReadonlyArray<string>) => Effect.Effect<void, OpenSandboxError>
 }
@@ -260,11 +260,13 @@ export interface Options {
   /** For a whole upload. Default: none. */
   readonly uploadTimeout?: Duration.DurationInput | undefined
   /** How GET and DELETE are repeated; see `OpenSandbox.Options`. */
-  readonly retry?: {
-    readonly times?: number | undefined
-    readonly baseDelay?: Duration.DurationInput | undefined
-    readonly maxDelay?: Duration.DurationInput | undefined
-  } | undefined
+  readonly retry?:
+    | {
+        readonly times?: number | undefined
+        readonly baseDelay?: Duration.DurationInput | undefined
+        readonly maxDelay?: Duration.DurationInput | undefined
+      }
+    | undefined
 }
 
 const Status = Schema.Struct({
@@ -286,7 +288,8 @@ const commandProblem = (request: CommandRequest): string | undefined => {
   if (request.timeout !== undefined && !(Duration.toMillis(request.timeout) > 0)) return "the timeout must be positive"
   if (request.gid !== undefined && request.uid === undefined) return "gid needs uid"
   for (const id of [request.uid, request.gid]) {
-    if (id !== undefined && (!Number.isInteger(id) || id < 0)) return `uid and gid are whole numbers from 0 on, not ${id}`
+    if (id !== undefined && (!Number.isInteger(id) || id < 0))
+      return `uid and gid are whole numbers from 0 on, not ${id}`
   }
   return undefined
 }
@@ -348,10 +351,8 @@ const baseName = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
  * @since 0.1.0
  * @category constructors
  */
-export const make = (
-  options: Options = {}
-): Effect.Effect<Context.Tag.Service<Execd>, never, OpenSandbox> =>
-  Effect.gen(function*() {
+export const make = (options: Options = {}): Effect.Effect<Context.Tag.Service<Execd>, never, OpenSandbox> =>
+  Effect.gen(function* () {
     const api = yield* OpenSandbox
     const { next } = yield* IdGenerator
     const idleTimeout = Duration.decode(options.idleTimeout ?? "15 seconds")
@@ -384,7 +385,8 @@ export const make = (
         decode: (response: HttpClientResponse.HttpClientResponse) => Effect.Effect<A, OpenSandboxError>
       ): Effect.Effect<A, OpenSandboxError> =>
         repeatable(connections, policy, (connection) =>
-          send(connection, at, HttpClientRequest.get(path, { urlParams: params }), decode))
+          send(connection, at, HttpClientRequest.get(path, { urlParams: params }), decode)
+        )
 
       const remove = (
         at: Where,
@@ -394,8 +396,12 @@ export const make = (
         repeatable(connections, policy, (connection, attempt) =>
           send(connection, at, HttpClientRequest.del(path, { urlParams: params }), Http.noBody).pipe(
             // an earlier attempt may have done it before its answer was lost
-            Effect.catchIf((error) => attempt > 0 && error.reason === "NotFound", () => Effect.void)
-          ))
+            Effect.catchIf(
+              (error) => attempt > 0 && error.reason === "NotFound",
+              () => Effect.void
+            )
+          )
+        )
 
       const post = <A>(
         at: Where,
@@ -410,98 +416,105 @@ export const make = (
             at,
             HttpClientRequest.post(path, { urlParams: params, body: HttpBody.unsafeJson(body) }),
             decode
-          ))
+          )
+        )
 
       const command = (request: CommandRequest): Stream.Stream<ExecdEvent, OpenSandboxError> => {
         const at = where("command")
-        return Stream.unwrapScoped(Effect.gen(function*() {
-          const problem = commandProblem(request)
-          if (problem !== undefined) return yield* Effect.fail(invalidRequest(at, problem))
-          const connection = yield* connections.get
-          const { close, pull, requestId } = yield* withConnection(connections, () =>
-            Effect.gen(function*() {
-              const opened = yield* open(
-                connection,
-                at,
-                requestTimeout,
-                HttpClientRequest.post("/command", {
-                  // compressed, a proxy may hold output back
-                  headers: { accept: "text/event-stream", "accept-encoding": "identity" },
-                  body: HttpBody.unsafeJson(commandBody(request))
-                })
-              )
-              return {
-                close: opened.close,
-                pull: yield* reads(at, opened, idleTimeout),
-                requestId: opened.response.headers["x-request-id"]
-              }
-            }))
-          const span = yield* Effect.option(Effect.currentSpan)
-          const decoder = makeFrameDecoder({ lines: true, background: request.background === true })
-          let ended: OpenSandboxError | undefined
+        return Stream.unwrapScoped(
+          Effect.gen(function* () {
+            const problem = commandProblem(request)
+            if (problem !== undefined) return yield* Effect.fail(invalidRequest(at, problem))
+            const connection = yield* connections.get
+            const { close, pull, requestId } = yield* withConnection(connections, () =>
+              Effect.gen(function* () {
+                const opened = yield* open(
+                  connection,
+                  at,
+                  requestTimeout,
+                  HttpClientRequest.post("/command", {
+                    // compressed, a proxy may hold output back
+                    headers: { accept: "text/event-stream", "accept-encoding": "identity" },
+                    body: HttpBody.unsafeJson(commandBody(request))
+                  })
+                )
+                return {
+                  close: opened.close,
+                  pull: yield* reads(at, opened, idleTimeout),
+                  requestId: opened.response.headers["x-request-id"]
+                }
+              })
+            )
+            const span = yield* Effect.option(Effect.currentSpan)
+            const decoder = makeFrameDecoder({ lines: true, background: request.background === true })
+            let ended: OpenSandboxError | undefined
 
-          const brokenOff = (): OpenSandboxError => {
-            const failure = decoder.failure()
-            if (failure?._tag === "Reported") {
-              const { code, description } = failure.document
+            const brokenOff = (): OpenSandboxError => {
+              const failure = decoder.failure()
+              if (failure?._tag === "Reported") {
+                const { code, description } = failure.document
+                return new OpenSandboxError({
+                  ...at,
+                  reason: reasonOf(at, 500, failure.document),
+                  code,
+                  description,
+                  requestId
+                })
+              }
               return new OpenSandboxError({
                 ...at,
-                reason: reasonOf(at, 500, failure.document),
-                code,
-                description,
+                reason: "Decode",
+                description: `no event stream: ${failure?.description ?? ""}`,
                 requestId
               })
             }
-            return new OpenSandboxError({
-              ...at,
-              reason: "Decode",
-              description: `no event stream: ${failure?.description ?? ""}`,
-              requestId
-            })
-          }
 
-          const deliver = (events: Array<ExecdEvent>) => {
-            for (const event of events) {
-              if (event._tag === "Init" && Option.isSome(span)) span.value.attribute("command.id", event.commandId)
-            }
-            return Chunk.unsafeFromArray(events)
-          }
-
-          const step: Effect.Effect<Chunk.Chunk<ExecdEvent>, Option.Option<OpenSandboxError>> = Effect.suspend(() => {
-            if (decoder.isDone()) return Effect.fail(Option.none())
-            if (decoder.failure() !== undefined) return Effect.fail(Option.some(brokenOff()))
-            if (ended !== undefined) {
-              // the sandbox may have moved
-              return Effect.zipRight(connections.drop(connection), Effect.fail(Option.some(ended)))
-            }
-            return Effect.matchEffect(pull, {
-              onSuccess: (bytes) => settle(decoder.push(bytes)),
-              onFailure: (end) => {
-                const events = decoder.end()
-                ended = Option.getOrElse(end, () =>
-                  new OpenSandboxError({
-                    ...at,
-                    reason: "Transport",
-                    description: decoder.isEmpty()
-                      ? "the event stream was empty"
-                      : "the event stream ended without a terminal event",
-                    requestId
-                  }))
-                return settle(events)
+            const deliver = (events: Array<ExecdEvent>) => {
+              for (const event of events) {
+                if (event._tag === "Init" && Option.isSome(span)) span.value.attribute("command.id", event.commandId)
               }
+              return Chunk.unsafeFromArray(events)
+            }
+
+            const step: Effect.Effect<Chunk.Chunk<ExecdEvent>, Option.Option<OpenSandboxError>> = Effect.suspend(() => {
+              if (decoder.isDone()) return Effect.fail(Option.none())
+              if (decoder.failure() !== undefined) return Effect.fail(Option.some(brokenOff()))
+              if (ended !== undefined) {
+                // the sandbox may have moved
+                return Effect.zipRight(connections.drop(connection), Effect.fail(Option.some(ended)))
+              }
+              return Effect.matchEffect(pull, {
+                onSuccess: (bytes) => settle(decoder.push(bytes)),
+                onFailure: (end) => {
+                  const events = decoder.end()
+                  ended = Option.getOrElse(
+                    end,
+                    () =>
+                      new OpenSandboxError({
+                        ...at,
+                        reason: "Transport",
+                        description: decoder.isEmpty()
+                          ? "the event stream was empty"
+                          : "the event stream ended without a terminal event",
+                        requestId
+                      })
+                  )
+                  return settle(events)
+                }
+              })
             })
+
+            // what is over frees its socket before anyone looks at it
+            const settle = (events: Array<ExecdEvent>) => {
+              const next = events.length === 0 ? step : Effect.succeed(deliver(events))
+              return decoder.isDone() || ended !== undefined || decoder.failure() !== undefined
+                ? Effect.zipRight(close, next)
+                : next
+            }
+
+            return Stream.repeatEffectChunkOption(step)
           })
-
-          // what is over frees its socket before anyone looks at it
-          const settle = (events: Array<ExecdEvent>) => {
-            const next = events.length === 0 ? step : Effect.succeed(deliver(events))
-            return decoder.isDone() || ended !== undefined || decoder.failure() !== undefined
-              ? Effect.zipRight(close, next)
-              : next
-          }
-
-          return Stream.repeatEffectChunkOption(step)
-        })).pipe(
+        ).pipe(
           Stream.withSpan("Execd.command", {
             captureStackTrace: false,
             attributes: { "sandbox.id": sandboxId, "command.background": request.background === true }
@@ -520,8 +533,9 @@ export const make = (
               return delay === undefined ? Effect.void : Effect.zipRight(Effect.sleep(delay), attempt(rest))
             }
           )
-        return (commandId === "" ? Effect.fail(invalidRequest(at, "the command id is empty")) : attempt([50, 150, 400]))
-          .pipe(span("interrupt", { "command.id": commandId }))
+        return (
+          commandId === "" ? Effect.fail(invalidRequest(at, "the command id is empty")) : attempt([50, 150, 400])
+        ).pipe(span("interrupt", { "command.id": commandId }))
       }
 
       const status = (commandId: string): Effect.Effect<CommandStatus, OpenSandboxError> => {
@@ -533,9 +547,8 @@ export const make = (
             return {
               id: wire.id ?? commandId,
               running: wire.running ?? false,
-              exitCode: wire.running === true || code === undefined || !isCode(code)
-                ? Option.none()
-                : Option.some(code),
+              exitCode:
+                wire.running === true || code === undefined || !isCode(code) ? Option.none() : Option.some(code),
               error: wire.error === null || wire.error === "" ? undefined : wire.error
             }
           }),
@@ -548,12 +561,11 @@ export const make = (
         const [, position = cursor, held = ""] = cursorPattern.exec(cursor ?? "") ?? []
         return Http.segment(at, "command id", commandId).pipe(
           Effect.flatMap((id) =>
-            get(
-              at,
-              `/command/${id}/logs`,
-              position === undefined ? [] : [["cursor", position]],
-              (response) =>
-                Effect.map(Http.textBody(at, logsCap)(response), (bytes) => [bytes, response.headers[cursorHeader]] as const)
+            get(at, `/command/${id}/logs`, position === undefined ? [] : [["cursor", position]], (response) =>
+              Effect.map(
+                Http.textBody(at, logsCap)(response),
+                (bytes) => [bytes, response.headers[cursorHeader]] as const
+              )
             )
           ),
           Effect.map(([fresh, next]) => {
@@ -577,30 +589,30 @@ export const make = (
         const timeout = Duration.decode(input.timeout ?? "120 seconds")
         let last: OpenSandboxError | undefined
         const probe = command({ command: "true" }).pipe(
-          Stream.runFold(
-            undefined as ExecdEvent | undefined,
-            (exit, event) => event._tag === "Exit" ? event : exit
-          ),
+          Stream.runFold(undefined as ExecdEvent | undefined, (exit, event) => (event._tag === "Exit" ? event : exit)),
           Effect.timeoutFail({
             duration: "10 seconds",
             onTimeout: () =>
               new OpenSandboxError({ ...at, reason: "Timeout", description: "a command did not end within 10 seconds" })
           }),
           Effect.flatMap((exit) =>
-            exit?._tag === "Exit" && exit.exitCode === 0 ? Effect.void : Effect.fail(
-              new OpenSandboxError({
-                ...at,
-                reason: "ServerError",
-                description: `the command "true" failed: ${
-                  exit?._tag === "Exit" ? exit.message ?? `exit code ${exit.exitCode}` : "no end"
-                }`
-              })
-            )
+            exit?._tag === "Exit" && exit.exitCode === 0
+              ? Effect.void
+              : Effect.fail(
+                  new OpenSandboxError({
+                    ...at,
+                    reason: "ServerError",
+                    description: `the command "true" failed: ${
+                      exit?._tag === "Exit" ? (exit.message ?? `exit code ${exit.exitCode}`) : "no end"
+                    }`
+                  })
+                )
           )
         )
         const isFinal = (error: OpenSandboxError): boolean =>
           error.module === "OpenSandbox" &&
-          (error.reason === "InvalidRequest" || error.reason === "Unauthorized" ||
+          (error.reason === "InvalidRequest" ||
+            error.reason === "Unauthorized" ||
             (error.reason === "NotFound" && /SANDBOX_NOT_FOUND/.test(error.code ?? "")))
         const loop = (delay: number): Effect.Effect<void, OpenSandboxError> =>
           Effect.catchAll(probe, (error) => {
@@ -608,9 +620,9 @@ export const make = (
             return isFinal(error)
               ? Effect.fail(error)
               : connections.dropAll.pipe(
-                Effect.zipRight(Effect.sleep(delay)),
-                Effect.zipRight(Effect.suspend(() => loop(Math.min(delay * 1.5, 2000))))
-              )
+                  Effect.zipRight(Effect.sleep(delay)),
+                  Effect.zipRight(Effect.suspend(() => loop(Math.min(delay * 1.5, 2000))))
+                )
           })
         return Effect.suspend(() => loop(100)).pipe(
           Effect.timeoutFail({
@@ -637,7 +649,7 @@ export const make = (
 
       const upload = (files: ReadonlyArray<UploadFile>): Effect.Effect<void, OpenSandboxError> => {
         const at = where("upload")
-        return Effect.gen(function*() {
+        return Effect.gen(function* () {
           if (files.length === 0) return
           for (const file of files) yield* check(at, FileWire.permissionProblem(file.path, file))
           const boundary = `sandglass-${yield* next}`
@@ -646,17 +658,19 @@ export const make = (
           const parts = files.map((file) => ({
             metadata: JSON.stringify({ path: file.path, ...FileWire.permissionBody(file) }),
             fileName: baseName(file.path),
-            content: typeof file.content === "string" || file.content instanceof Uint8Array
-              ? file.content
-              : Stream.tapErrorCause(file.content, (cause) =>
-                Effect.sync(() => {
-                  failed ??= new OpenSandboxError({
-                    ...at,
-                    reason: "InvalidRequest",
-                    description: `the content of ${JSON.stringify(file.path)} failed`,
-                    cause
-                  })
-                }))
+            content:
+              typeof file.content === "string" || file.content instanceof Uint8Array
+                ? file.content
+                : Stream.tapErrorCause(file.content, (cause) =>
+                    Effect.sync(() => {
+                      failed ??= new OpenSandboxError({
+                        ...at,
+                        reason: "InvalidRequest",
+                        description: `the content of ${JSON.stringify(file.path)} failed`,
+                        cause
+                      })
+                    })
+                  )
           }))
           yield* withConnection(connections, (connection) =>
             send(
@@ -667,7 +681,8 @@ export const make = (
               }),
               Http.noBody,
               uploadTimeout
-            ).pipe(Effect.mapError((error) => failed ?? error)))
+            ).pipe(Effect.mapError((error) => failed ?? error))
+          )
         }).pipe(span("upload", { "files.count": files.length }))
       }
 
@@ -677,88 +692,112 @@ export const make = (
         const length = range.length
         const isWhole = offset === 0 && length === undefined
         const header = `bytes=${offset}-${length === undefined ? "" : offset + length - 1}`
-        return Stream.unwrapScoped(Effect.gen(function*() {
-          yield* check(at, pathsProblem([path]))
-          for (const number of [offset, length]) {
-            if (number !== undefined && !isCode(number)) {
-              return yield* Effect.fail(invalidRequest(at, `offset and length are whole numbers from 0 on, not ${number}`))
+        return Stream.unwrapScoped(
+          Effect.gen(function* () {
+            yield* check(at, pathsProblem([path]))
+            for (const number of [offset, length]) {
+              if (number !== undefined && !isCode(number)) {
+                return yield* Effect.fail(
+                  invalidRequest(at, `offset and length are whole numbers from 0 on, not ${number}`)
+                )
+              }
             }
-          }
-          if (length === 0) return Stream.empty
-          const opened = yield* repeatable(connections, policy, (connection) =>
-            open(
-              connection,
-              at,
-              requestTimeout,
-              HttpClientRequest.get("/files/download", {
-                urlParams: { path },
-                headers: { "accept-encoding": "identity", ...(isWhole ? {} : { range: header }) }
-              })
-            ))
-          const { headers, status } = opened.response
-          const pull = yield* reads(at, opened, requestTimeout)
-          const expected = headers["content-encoding"] === undefined && /^\d+$/.test(headers["content-length"] ?? "")
-            ? Number(headers["content-length"])
-            : undefined
-          let received = 0
-          const bytes = Stream.repeatEffectOption(pull).pipe(
-            Stream.tap((chunk) =>
-              Effect.sync(() => {
-                received += chunk.length
-              })
-            ),
-            Stream.concat(Stream.unwrap(Effect.suspend(() =>
-              expected === undefined || received === expected ? Effect.succeed(Stream.empty) : Effect.fail(
-                new OpenSandboxError({
-                  ...at,
-                  reason: "Transport",
-                  description: `the file ended after ${received} of ${expected} bytes`
+            if (length === 0) return Stream.empty
+            const opened = yield* repeatable(connections, policy, (connection) =>
+              open(
+                connection,
+                at,
+                requestTimeout,
+                HttpClientRequest.get("/files/download", {
+                  urlParams: { path },
+                  headers: { "accept-encoding": "identity", ...(isWhole ? {} : { range: header }) }
                 })
               )
-            )))
-          )
-          if (
-            status !== 206 && headers["content-disposition"] === undefined &&
-            /^application\/(problem\+)?json\b/i.test(headers["content-type"] ?? "") &&
-            (expected === undefined || expected <= documentCap)
-          ) {
-            const { held, rest } = yield* heldBack(bytes, documentCap)
-            const document = errorIn(decodeUtf8(concat(held, held.reduce((size, chunk) => size + chunk.length, 0))))
-            if (document !== undefined) {
-              return yield* Effect.fail(
-                new OpenSandboxError({
-                  ...at,
-                  reason: reasonOf(at, 500, document),
-                  code: document.code,
-                  description: document.description ?? snippet(document.code ?? ""),
-                  requestId: headers["x-request-id"]
+            )
+            const { headers, status } = opened.response
+            const pull = yield* reads(at, opened, requestTimeout)
+            const expected =
+              headers["content-encoding"] === undefined && /^\d+$/.test(headers["content-length"] ?? "")
+                ? Number(headers["content-length"])
+                : undefined
+            let received = 0
+            const bytes = Stream.repeatEffectOption(pull).pipe(
+              Stream.tap((chunk) =>
+                Effect.sync(() => {
+                  received += chunk.length
                 })
+              ),
+              Stream.concat(
+                Stream.unwrap(
+                  Effect.suspend(() =>
+                    expected === undefined || received === expected
+                      ? Effect.succeed(Stream.empty)
+                      : Effect.fail(
+                          new OpenSandboxError({
+                            ...at,
+                            reason: "Transport",
+                            description: `the file ended after ${received} of ${expected} bytes`
+                          })
+                        )
+                  )
+                )
               )
+            )
+            if (
+              status !== 206 &&
+              headers["content-disposition"] === undefined &&
+              /^application\/(problem\+)?json\b/i.test(headers["content-type"] ?? "") &&
+              (expected === undefined || expected <= documentCap)
+            ) {
+              const { held, rest } = yield* heldBack(bytes, documentCap)
+              const document = errorIn(
+                decodeUtf8(
+                  concat(
+                    held,
+                    held.reduce((size, chunk) => size + chunk.length, 0)
+                  )
+                )
+              )
+              if (document !== undefined) {
+                return yield* Effect.fail(
+                  new OpenSandboxError({
+                    ...at,
+                    reason: reasonOf(at, 500, document),
+                    code: document.code,
+                    description: document.description ?? snippet(document.code ?? ""),
+                    requestId: headers["x-request-id"]
+                  })
+                )
+              }
+              const all = Stream.concat(Stream.fromIterable(held), rest)
+              return isWhole ? all : sliced(all, offset, length)
             }
-            const all = Stream.concat(Stream.fromIterable(held), rest)
-            return isWhole ? all : sliced(all, offset, length)
-          }
-          // a server that ignores the range sends the file from its start
-          return isWhole || status === 206 ? bytes : sliced(bytes, offset, length)
-        })).pipe(
-          Stream.withSpan("Execd.download", { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
-        )
+            // a server that ignores the range sends the file from its start
+            return isWhole || status === 206 ? bytes : sliced(bytes, offset, length)
+          })
+        ).pipe(Stream.withSpan("Execd.download", { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } }))
       }
 
       const info = (paths: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, FileInfo>, OpenSandboxError> => {
         const at = where("info")
         return check(at, pathsProblem(paths)).pipe(
-          Effect.zipRight(Effect.forEach(batches(paths), (batch) =>
-            get(
-              at,
-              "/files/info",
-              batch.map((path) => ["path", path] as const),
-              Http.jsonBody(at, FileWire.schemas.InfoMap)
-            ))),
-          Effect.map((maps) =>
-            new Map(maps.flatMap((map) =>
-              Object.entries(map ?? {}).map(([path, wire]) => [path, FileWire.fileInfo(wire, path)] as const)
-            ))
+          Effect.zipRight(
+            Effect.forEach(batches(paths), (batch) =>
+              get(
+                at,
+                "/files/info",
+                batch.map((path) => ["path", path] as const),
+                Http.jsonBody(at, FileWire.schemas.InfoMap)
+              )
+            )
+          ),
+          Effect.map(
+            (maps) =>
+              new Map(
+                maps.flatMap((map) =>
+                  Object.entries(map ?? {}).map(([path, wire]) => [path, FileWire.fileInfo(wire, path)] as const)
+                )
+              )
           ),
           span("info", { "files.count": paths.length })
         )
@@ -769,18 +808,19 @@ export const make = (
         path: string,
         params: ReadonlyArray<readonly [string, string]>
       ): Effect.Effect<ReadonlyArray<FileInfo>, OpenSandboxError> =>
-        Effect.map(
-          get(at, path, params, Http.jsonBody(at, FileWire.schemas.InfoList)),
-          (list) => (list ?? []).map((wire) => FileWire.fileInfo(wire, ""))
+        Effect.map(get(at, path, params, Http.jsonBody(at, FileWire.schemas.InfoList)), (list) =>
+          (list ?? []).map((wire) => FileWire.fileInfo(wire, ""))
         )
 
       const search = (root: string, pattern?: string): Effect.Effect<ReadonlyArray<FileInfo>, OpenSandboxError> => {
         const at = where("search")
         return check(at, pathsProblem([root])).pipe(
-          Effect.zipRight(infoList(at, "/files/search", [
-            ["path", root],
-            ...(pattern === undefined ? [] : [["pattern", pattern] as const])
-          ])),
+          Effect.zipRight(
+            infoList(at, "/files/search", [
+              ["path", root],
+              ...(pattern === undefined ? [] : [["pattern", pattern] as const])
+            ])
+          ),
           span("search")
         )
       }
@@ -788,11 +828,18 @@ export const make = (
       const move: ExecdClient["move"] = (moves) => {
         const at = where("move")
         return check(at, pathsProblem(moves.flatMap(({ from, to }) => [from, to]))).pipe(
-          Effect.zipRight(Effect.suspend(() =>
-            moves.length === 0
-              ? Effect.void
-              : post(at, "/files/mv", moves.map(({ from, to }) => ({ src: from, dest: to })), Http.noBody)
-          )),
+          Effect.zipRight(
+            Effect.suspend(() =>
+              moves.length === 0
+                ? Effect.void
+                : post(
+                    at,
+                    "/files/mv",
+                    moves.map(({ from, to }) => ({ src: from, dest: to })),
+                    Http.noBody
+                  )
+            )
+          ),
           span("move", { "files.count": moves.length })
         )
       }
@@ -800,19 +847,15 @@ export const make = (
       const replace: ExecdClient["replace"] = (replacements) => {
         const at = where("replace")
         const entries = Object.entries(replacements)
-        return Effect.gen(function*() {
+        return Effect.gen(function* () {
           yield* check(at, pathsProblem(entries.map(([path]) => path)))
           for (const [path, { old }] of entries) {
             yield* check(at, old === "" ? `what to replace in ${JSON.stringify(path)} is empty` : undefined)
           }
           if (entries.length === 0) return new Map<string, number>()
-          const counts = yield* post(
-            at,
-            "/files/replace",
-            replacements,
-            Http.jsonBody(at, FileWire.schemas.Replaced),
-            [["verbose", "true"]]
-          )
+          const counts = yield* post(at, "/files/replace", replacements, Http.jsonBody(at, FileWire.schemas.Replaced), [
+            ["verbose", "true"]
+          ])
           return new Map(Object.entries(counts ?? {}).map(([path, { replacedCount }]) => [path, replacedCount ?? 0]))
         }).pipe(span("replace", { "files.count": entries.length }))
       }
@@ -820,16 +863,18 @@ export const make = (
       const setPermissions: ExecdClient["setPermissions"] = (permissions) => {
         const at = where("setPermissions")
         const entries = Object.entries(permissions)
-        return Effect.gen(function*() {
+        return Effect.gen(function* () {
           for (const [path, permission] of entries) yield* check(at, FileWire.permissionProblem(path, permission))
           if (entries.length === 0) return
           // the wire has no way to leave the mode alone
           const silent = entries.filter(([, { mode }]) => mode === undefined).map(([path]) => path)
           const known = silent.length === 0 ? undefined : yield* info(silent)
-          const body = Object.fromEntries(entries.map(([path, permission]) => {
-            const mode = permission.mode ?? known?.get(path)?.mode
-            return [path, FileWire.permissionBody({ ...permission, mode: mode === "" ? undefined : mode })]
-          }))
+          const body = Object.fromEntries(
+            entries.map(([path, permission]) => {
+              const mode = permission.mode ?? known?.get(path)?.mode
+              return [path, FileWire.permissionBody({ ...permission, mode: mode === "" ? undefined : mode })]
+            })
+          )
           yield* post(at, "/files/permissions", body, Http.noBody)
         }).pipe(span("setPermissions", { "files.count": entries.length }))
       }
@@ -837,11 +882,18 @@ export const make = (
       const removeAll = (method: string, path: string) => (paths: ReadonlyArray<string>) => {
         const at = where(method)
         return check(at, pathsProblem(paths)).pipe(
-          Effect.zipRight(Effect.forEach(
-            batches(paths),
-            (batch) => remove(at, path, batch.map((path) => ["path", path] as const)),
-            { discard: true }
-          )),
+          Effect.zipRight(
+            Effect.forEach(
+              batches(paths),
+              (batch) =>
+                remove(
+                  at,
+                  path,
+                  batch.map((path) => ["path", path] as const)
+                ),
+              { discard: true }
+            )
+          ),
           span(method, { "files.count": paths.length })
         )
       }
@@ -853,10 +905,12 @@ export const make = (
           pathsProblem([path]) ??
             (depth === undefined || isCode(depth) ? undefined : `depth is a whole number from 0 on, not ${depth}`)
         ).pipe(
-          Effect.zipRight(infoList(at, "/directories/list", [
-            ["path", path],
-            ...(depth === undefined ? [] : [["depth", String(depth)] as const])
-          ])),
+          Effect.zipRight(
+            infoList(at, "/directories/list", [
+              ["path", path],
+              ...(depth === undefined ? [] : [["depth", String(depth)] as const])
+            ])
+          ),
           span("listDirectory")
         )
       }
@@ -864,7 +918,7 @@ export const make = (
       const makeDirectories: ExecdClient["makeDirectories"] = (directories) => {
         const at = where("makeDirectories")
         const entries = Object.entries(directories)
-        return Effect.gen(function*() {
+        return Effect.gen(function* () {
           for (const [path, permission] of entries) yield* check(at, FileWire.permissionProblem(path, permission))
           if (entries.length === 0) return
           yield* post(
@@ -912,22 +966,24 @@ const heldBack = <E>(bytes: Stream.Stream<Uint8Array, E>, cap: number) =>
       let size = 0
       let ended = false
       const fill: Effect.Effect<void, E> = Effect.suspend(() =>
-        size > cap ? Effect.void : Effect.matchEffect(pull, {
-          onSuccess: (chunk) => {
-            for (const piece of chunk) {
-              held.push(piece)
-              size += piece.length
-            }
-            return fill
-          },
-          onFailure: Option.match({
-            onNone: () => {
-              ended = true
-              return Effect.void
-            },
-            onSome: Effect.fail
-          })
-        })
+        size > cap
+          ? Effect.void
+          : Effect.matchEffect(pull, {
+              onSuccess: (chunk) => {
+                for (const piece of chunk) {
+                  held.push(piece)
+                  size += piece.length
+                }
+                return fill
+              },
+              onFailure: Option.match({
+                onNone: () => {
+                  ended = true
+                  return Effect.void
+                },
+                onSome: Effect.fail
+              })
+            })
       )
       return Effect.map(fill, () => ({ held, rest: ended ? Stream.empty : Stream.repeatEffectChunkOption(pull) }))
     })
@@ -939,7 +995,8 @@ const errorIn = (text: string) => {
     const value: unknown = JSON.parse(text)
     if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined
     const keys = Object.keys(value)
-    const isError = (keys.includes("code") && keys.includes("message")) ||
+    const isError =
+      (keys.includes("code") && keys.includes("message")) ||
       (keys.length === 1 && (keys[0] === "detail" || keys[0] === "error"))
     return isError ? errorDocument(value) : undefined
   } catch {
@@ -969,7 +1026,8 @@ const sliced = <E>(bytes: Stream.Stream<Uint8Array, E>, offset: number, length: 
  * @since 0.1.0
  * @category layers
  */
-export const layerWith = (options: Options): Layer.Layer<Execd, never, OpenSandbox> => Layer.effect(Execd, make(options))
+export const layerWith = (options: Options): Layer.Layer<Execd, never, OpenSandbox> =>
+  Layer.effect(Execd, make(options))
 
 /**
  * The service.

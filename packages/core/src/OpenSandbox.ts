@@ -42,7 +42,14 @@ import type { OpenSandboxError } from "./OpenSandboxError.js"
  * @category models
  */
 export type SandboxState =
-  | "Pending" | "Running" | "Pausing" | "Paused" | "Resuming" | "Stopping" | "Terminated" | "Failed"
+  | "Pending"
+  | "Running"
+  | "Pausing"
+  | "Paused"
+  | "Resuming"
+  | "Stopping"
+  | "Terminated"
+  | "Failed"
   | (string & {})
 
 /**
@@ -52,7 +59,13 @@ export type SandboxState =
  * @category models
  */
 export type SnapshotState =
-  | "Creating" | "Pending" | "Committing" | "Pushing" | "Ready" | "Failed" | "Deleting"
+  | "Creating"
+  | "Pending"
+  | "Committing"
+  | "Pushing"
+  | "Ready"
+  | "Failed"
+  | "Deleting"
   | (string & {})
 
 /**
@@ -128,23 +141,27 @@ export interface Volume {
   /** A directory of the host, if the server allows it. */
   readonly host?: { readonly path: string } | undefined
   /** A volume of the platform: a Kubernetes claim, or a named Docker volume. */
-  readonly pvc?: {
-    readonly claimName: string
-    readonly createIfNotExists?: boolean | undefined
-    readonly deleteOnSandboxTermination?: boolean | undefined
-    readonly storageClass?: string | undefined
-    readonly storage?: string | undefined
-    readonly accessModes?: ReadonlyArray<string> | undefined
-  } | undefined
+  readonly pvc?:
+    | {
+        readonly claimName: string
+        readonly createIfNotExists?: boolean | undefined
+        readonly deleteOnSandboxTermination?: boolean | undefined
+        readonly storageClass?: string | undefined
+        readonly storage?: string | undefined
+        readonly accessModes?: ReadonlyArray<string> | undefined
+      }
+    | undefined
   /** Alibaba Cloud object storage. */
-  readonly ossfs?: {
-    readonly bucket: string
-    readonly endpoint: string
-    readonly version?: "1.0" | "2.0" | undefined
-    readonly options?: ReadonlyArray<string> | undefined
-    readonly accessKeyId: Redacted.Redacted
-    readonly accessKeySecret: Redacted.Redacted
-  } | undefined
+  readonly ossfs?:
+    | {
+        readonly bucket: string
+        readonly endpoint: string
+        readonly version?: "1.0" | "2.0" | undefined
+        readonly options?: ReadonlyArray<string> | undefined
+        readonly accessKeyId: Redacted.Redacted
+        readonly accessKeySecret: Redacted.Redacted
+      }
+    | undefined
 }
 
 /**
@@ -158,9 +175,9 @@ export interface CreateRequest {
   readonly image?:
     | string
     | {
-      readonly uri: string
-      readonly auth?: { readonly username: string; readonly password: Redacted.Redacted } | undefined
-    }
+        readonly uri: string
+        readonly auth?: { readonly username: string; readonly password: Redacted.Redacted } | undefined
+      }
     | undefined
   readonly snapshotId?: string | undefined
   /** At least 60 seconds, rounded up to whole seconds; default: lives until it is deleted. */
@@ -176,10 +193,12 @@ export interface CreateRequest {
   /** Where the sandbox must run; the server's own choice by default. */
   readonly platform?: { readonly os: string; readonly arch: string } | undefined
   /** Outbound rules; everything is allowed when absent. With rules and no `defaultAction`, what no rule allows is denied. */
-  readonly networkPolicy?: {
-    readonly defaultAction?: "allow" | "deny" | undefined
-    readonly egress?: ReadonlyArray<NetworkRule> | undefined
-  } | undefined
+  readonly networkPolicy?:
+    | {
+        readonly defaultAction?: "allow" | "deny" | undefined
+        readonly egress?: ReadonlyArray<NetworkRule> | undefined
+      }
+    | undefined
   /** Prepares the sandbox for credential injection; needs `networkPolicy`. Default `false`. */
   readonly credentialProxy?: boolean | undefined
   /** Asks for endpoints that need access headers. Default `false`. */
@@ -269,13 +288,11 @@ export class OpenSandbox extends Context.Tag("@sandglass/core/OpenSandbox")<
       options?: { readonly name?: string | undefined }
     ) => Effect.Effect<SnapshotInfo, OpenSandboxError>
     readonly getSnapshot: (snapshotId: string) => Effect.Effect<SnapshotInfo, OpenSandboxError>
-    readonly listSnapshots: (
-      options?: {
-        readonly sandboxId?: string | undefined
-        readonly states?: ReadonlyArray<SnapshotState> | undefined
-        readonly pageSize?: number | undefined
-      }
-    ) => Stream.Stream<SnapshotInfo, OpenSandboxError>
+    readonly listSnapshots: (options?: {
+      readonly sandboxId?: string | undefined
+      readonly states?: ReadonlyArray<SnapshotState> | undefined
+      readonly pageSize?: number | undefined
+    }) => Stream.Stream<SnapshotInfo, OpenSandboxError>
     /** A snapshot that is gone already counts as deleted. */
     readonly deleteSnapshot: (snapshotId: string) => Effect.Effect<void, OpenSandboxError>
     /**
@@ -376,7 +393,8 @@ export const endpointClient = (client: HttpClient.HttpClient, endpoint: Endpoint
           const value = endpoint.headers[name]
           return [name, value === undefined ? "" : Redacted.value(value)]
         })
-      )),
+      )
+    ),
     names.map((name) => name.toLowerCase())
   )
 }
@@ -401,7 +419,7 @@ const span = (method: string, attributes: { readonly [key: string]: unknown } = 
 export const make = (
   options: Options = {}
 ): Effect.Effect<Context.Tag.Service<OpenSandbox>, never, HttpClient.HttpClient> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { next } = yield* IdGenerator
     const httpClient = Http.bareClient(
       yield* HttpClient.HttpClient,
@@ -435,8 +453,7 @@ export const make = (
       make: () => HttpClientRequest.HttpClientRequest,
       decode: (response: HttpClientResponse.HttpClientResponse) => Effect.Effect<A, OpenSandboxError>,
       timeout: Duration.Duration = requestTimeout
-    ): Effect.Effect<A, OpenSandboxError> =>
-      Effect.suspend(() => Http.send(httpClient, where, timeout, make(), decode))
+    ): Effect.Effect<A, OpenSandboxError> => Effect.suspend(() => Http.send(httpClient, where, timeout, make(), decode))
 
     const where = (method: string): Where => ({ module: "OpenSandbox", method })
 
@@ -475,7 +492,8 @@ export const make = (
             for (const { id } of fresh) seen.add(id)
             const more = pagination?.hasNextPage === true && (items ?? []).length > 0
             return [Chunk.unsafeFromArray(fresh), more ? Option.some(number + 1) : Option.none()]
-          }))
+          })
+        )
       })
 
     const listAt = (
@@ -486,24 +504,28 @@ export const make = (
       const metadata = Object.entries(filter.metadata ?? {})
       const params: ReadonlyArray<readonly [string, string]> = [
         ...(filter.states ?? []).map((state) => ["state", state] as const),
-        ...(metadata.length === 0 ? [] : [
-          [
-            "metadata",
-            metadata.map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(value)}`).join("&")
-          ] as const
-        ])
+        ...(metadata.length === 0
+          ? []
+          : [
+              [
+                "metadata",
+                metadata.map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(value)}`).join("&")
+              ] as const
+            ])
       ]
       const decode = Http.jsonBody(at, Wire.schemas.SandboxPage)
       return paged(
         (number) =>
-          wrap(call(
-            at,
-            () =>
-              request("GET", "/sandboxes", {
-                params: [...params, ["page", String(number)], ["pageSize", String(filter.pageSize ?? 100)]]
-              }),
-            decode
-          )),
+          wrap(
+            call(
+              at,
+              () =>
+                request("GET", "/sandboxes", {
+                  params: [...params, ["page", String(number)], ["pageSize", String(filter.pageSize ?? 100)]]
+                }),
+              decode
+            )
+          ),
         Wire.sandboxInfo
       )
     }
@@ -523,8 +545,12 @@ export const make = (
     const remove = (at: Where, sandboxId: string): Effect.Effect<void, OpenSandboxError> =>
       Effect.flatMap(sandboxPath(at, sandboxId), (path) =>
         retry(call(at, () => request("DELETE", path), Http.noBody)).pipe(
-          Effect.catchIf((error) => error.reason === "NotFound" || error.status === 409, () => Effect.void)
-        ))
+          Effect.catchIf(
+            (error) => error.reason === "NotFound" || error.status === 409,
+            () => Effect.void
+          )
+        )
+      )
 
     /** Looks for the sandbox of a create whose answer never came. */
     const findCreated = (
@@ -543,9 +569,9 @@ export const make = (
         return delay === undefined
           ? Effect.succeedNone
           : Effect.sleep(delay).pipe(
-            Effect.zipRight(look),
-            Effect.flatMap((found) => Option.isSome(found) ? Effect.succeed(found) : loop(index + 1))
-          )
+              Effect.zipRight(look),
+              Effect.flatMap((found) => (Option.isSome(found) ? Effect.succeed(found) : loop(index + 1)))
+            )
       }
       return loop(0)
     }
@@ -582,13 +608,16 @@ export const make = (
               Effect.flatMap(
                 findCreated(at, createKey, [0, 500, 1000, 2000, 4000]),
                 Option.match({ onNone: () => Effect.fail(error), onSome: Effect.succeed })
-              )),
+              )
+            ),
             Effect.onInterrupt(() =>
               findCreated(at, createKey, [100, 500, 1500, 2500]).pipe(
-                Effect.flatMap(Option.match({
-                  onNone: () => Effect.void,
-                  onSome: ({ id }) => remove(at, id)
-                })),
+                Effect.flatMap(
+                  Option.match({
+                    onNone: () => Effect.void,
+                    onSome: ({ id }) => remove(at, id)
+                  })
+                ),
                 Effect.interruptible,
                 Effect.timeout("10 seconds"),
                 Effect.catchAllCause((cause) =>
@@ -613,13 +642,15 @@ export const make = (
       )
     }
 
-    const ask = (method: "pause" | "resume") => (sandboxId: string): Effect.Effect<void, OpenSandboxError> => {
-      const at = where(method)
-      return sandboxPath(at, sandboxId, `/${method}`).pipe(
-        Effect.flatMap((path) => call(at, () => request("POST", path), Http.noBody)),
-        span(method, { "sandbox.id": sandboxId })
-      )
-    }
+    const ask =
+      (method: "pause" | "resume") =>
+      (sandboxId: string): Effect.Effect<void, OpenSandboxError> => {
+        const at = where(method)
+        return sandboxPath(at, sandboxId, `/${method}`).pipe(
+          Effect.flatMap((path) => call(at, () => request("POST", path), Http.noBody)),
+          span(method, { "sandbox.id": sandboxId })
+        )
+      }
 
     /** The server's clock when it answered; `undefined` where it does not say. */
     const serverTime = (response: HttpClientResponse.HttpClientResponse): number | undefined => {
@@ -627,20 +658,22 @@ export const make = (
       return Number.isNaN(millis) ? undefined : millis
     }
 
-    const renew = (
-      sandboxId: string,
-      duration: Duration.DurationInput
-    ): Effect.Effect<number, OpenSandboxError> => {
+    const renew = (sandboxId: string, duration: Duration.DurationInput): Effect.Effect<number, OpenSandboxError> => {
       const at = where("renew")
-      return Effect.gen(function*() {
+      return Effect.gen(function* () {
         const millis = Duration.toMillis(duration)
         if (!(millis > 0) || !Number.isFinite(millis)) {
           return yield* Effect.fail(invalidRequest(at, "the time to live must be positive and finite"))
         }
         const path = yield* sandboxPath(at, sandboxId)
         const body = sandboxBody(at)
-        const [info, now] = yield* retry(call(at, () => request("GET", path), (response) =>
-          Effect.map(body(response), (info) => [info, serverTime(response)] as const)))
+        const [info, now] = yield* retry(
+          call(
+            at,
+            () => request("GET", path),
+            (response) => Effect.map(body(response), (info) => [info, serverTime(response)] as const)
+          )
+        )
         const target = (now ?? (yield* Clock.currentTimeMillis)) + millis
         if (info.expiresAt !== undefined && info.expiresAt >= target) return info.expiresAt
         const expiresAt = DateTime.formatIso(DateTime.unsafeMake(target))
@@ -655,7 +688,7 @@ export const make = (
 
     const endpoint = (sandboxId: string, port: number): Effect.Effect<Endpoint, OpenSandboxError> => {
       const at = where("endpoint")
-      return Effect.gen(function*() {
+      return Effect.gen(function* () {
         if (!Number.isInteger(port) || port < 1 || port > 65535) {
           return yield* Effect.fail(invalidRequest(at, `a port is a whole number from 1 to 65535, not ${port}`))
         }
@@ -669,8 +702,11 @@ export const make = (
         for (const [name, value] of Object.entries(document.headers ?? {})) headers[name] = Redacted.make(value)
         const origin = originOf(url)
         if (
-          options.useServerProxy === true && options.apiKey !== undefined && origin !== undefined &&
-          origin === originOf(base) && !Object.keys(headers).some((name) => name.toLowerCase() === Http.apiKeyHeader)
+          options.useServerProxy === true &&
+          options.apiKey !== undefined &&
+          origin !== undefined &&
+          origin === originOf(base) &&
+          !Object.keys(headers).some((name) => name.toLowerCase() === Http.apiKeyHeader)
         ) {
           headers[Http.apiKeyHeader] = options.apiKey
         }
@@ -683,7 +719,7 @@ export const make = (
       patch: { readonly [key: string]: string | null }
     ): Effect.Effect<SandboxInfo, OpenSandboxError> => {
       const at = where("patchMetadata")
-      return Effect.gen(function*() {
+      return Effect.gen(function* () {
         const problem = Labels.metadataProblem(patch)
         if (problem !== undefined) return yield* Effect.fail(invalidRequest(at, problem))
         const path = yield* sandboxPath(at, sandboxId, "/metadata")
@@ -696,7 +732,7 @@ export const make = (
       input: { readonly name?: string | undefined } = {}
     ): Effect.Effect<SnapshotInfo, OpenSandboxError> => {
       const at = where("createSnapshot")
-      return Effect.gen(function*() {
+      return Effect.gen(function* () {
         if (input.name === "") return yield* Effect.fail(invalidRequest(at, "the name of the snapshot is empty"))
         const path = yield* sandboxPath(at, sandboxId, "/snapshots")
         return yield* call(
@@ -731,17 +767,19 @@ export const make = (
         const decode = Http.jsonBody(at, Wire.schemas.SnapshotPage)
         return paged(
           (number) =>
-            retry(call(
-              at,
-              () =>
-                request("GET", "/snapshots", {
-                  params: Arr.appendAll(params, [
-                    ["page", String(number)] as const,
-                    ["pageSize", String(filter.pageSize ?? 100)] as const
-                  ])
-                }),
-              decode
-            )),
+            retry(
+              call(
+                at,
+                () =>
+                  request("GET", "/snapshots", {
+                    params: Arr.appendAll(params, [
+                      ["page", String(number)] as const,
+                      ["pageSize", String(filter.pageSize ?? 100)] as const
+                    ])
+                  }),
+                decode
+              )
+            ),
           Wire.snapshotInfo
         )
       }).pipe(Stream.withSpan("OpenSandbox.listSnapshots", { captureStackTrace: false }))
@@ -750,7 +788,10 @@ export const make = (
       const at = where("deleteSnapshot")
       return snapshotPath(at, snapshotId).pipe(
         Effect.flatMap((path) => retry(call(at, () => request("DELETE", path), Http.noBody))),
-        Effect.catchIf((error) => error.reason === "NotFound", () => Effect.void),
+        Effect.catchIf(
+          (error) => error.reason === "NotFound",
+          () => Effect.void
+        ),
         span("deleteSnapshot", { "snapshot.id": snapshotId })
       )
     }
@@ -802,8 +843,7 @@ export const layer = (options?: Options): Layer.Layer<OpenSandbox> =>
   Layer.provide(layerWithoutHttpClient(options), FetchHttpClient.layer)
 
 const blankAsAbsent = <A>(config: Config.Config<A>, isBlank: (value: A) => boolean): Config.Config<A | undefined> =>
-  Config.map(Config.option(config), (value) =>
-    Option.getOrUndefined(Option.filter(value, (given) => !isBlank(given))))
+  Config.map(Config.option(config), (value) => Option.getOrUndefined(Option.filter(value, (given) => !isBlank(given))))
 
 /**
  * Where `layerConfig` takes what it is not given: `OPEN_SANDBOX_URL`, `OPEN_SANDBOX_API_KEY` and `OPEN_SANDBOX_USE_SERVER_PROXY`, all optional. A variable that is
@@ -837,7 +877,7 @@ export const layerConfig = (
   options?: Config.Config.Wrap<Omit<Options, "transformClient">>
 ): Layer.Layer<OpenSandbox, ConfigError.ConfigError> =>
   Layer.unwrapEffect(
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const given: Omit<Options, "transformClient"> = options === undefined ? {} : yield* Config.unwrap(options)
       const defaults = yield* config
       return layer({

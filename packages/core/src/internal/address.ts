@@ -26,4 +26,4 @@ export const endpointUrl = (endpoint: string, base: string): string => {
 }
 
 /** @internal */
-export const originOf = (url: string): string | undefined => URL.canParse(url) ? new URL(url).origin : undefined
+export const originOf = (url: string): string | undefined => (URL.canParse(url) ? new URL(url).origin : undefined)

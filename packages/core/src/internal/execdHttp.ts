@@ -57,7 +57,7 @@ export const makeConnections = (api: Context.Tag.Service<OpenSandbox>, sandboxId
     })
   })
   return {
-    get: Effect.suspend(() => current === undefined ? semaphore.withPermits(1)(resolve) : Effect.succeed(current)),
+    get: Effect.suspend(() => (current === undefined ? semaphore.withPermits(1)(resolve) : Effect.succeed(current))),
     drop: (connection) =>
       Effect.sync(() => {
         if (current === connection) current = undefined
@@ -89,7 +89,9 @@ export const withConnection = <A, R>(
     Effect.tapError(use(connection), (error) =>
       error.module === "Execd" && (isStale(error) || error.reason === "Timeout")
         ? connections.drop(connection)
-        : Effect.void))
+        : Effect.void
+    )
+  )
 
 /**
  * The same for what may be repeated: once at once with a new endpoint where the old one may be stale, then as the policy says.
@@ -102,15 +104,18 @@ export const repeatable = <A, R>(
   use: (connection: Connection, attempt: number) => Effect.Effect<A, OpenSandboxError, R>
 ): Effect.Effect<A, OpenSandboxError, R> => {
   const loop = (attempt: number, repeated: number, resolved: boolean): Effect.Effect<A, OpenSandboxError, R> =>
-    Effect.catchAll(withConnection(connections, (connection) => use(connection, attempt)), (error) => {
-      if (error.module === "Execd" && isStale(error) && !resolved) return loop(attempt + 1, repeated, true)
-      return repeated < policy.times && isWorthRepeating(error)
-        ? retryDelay(policy, repeated, error).pipe(
-          Effect.flatMap((millis) => Effect.sleep(millis)),
-          Effect.zipRight(Effect.suspend(() => loop(attempt + 1, repeated + 1, resolved)))
-        )
-        : Effect.fail(error)
-    })
+    Effect.catchAll(
+      withConnection(connections, (connection) => use(connection, attempt)),
+      (error) => {
+        if (error.module === "Execd" && isStale(error) && !resolved) return loop(attempt + 1, repeated, true)
+        return repeated < policy.times && isWorthRepeating(error)
+          ? retryDelay(policy, repeated, error).pipe(
+              Effect.flatMap((millis) => Effect.sleep(millis)),
+              Effect.zipRight(Effect.suspend(() => loop(attempt + 1, repeated + 1, resolved)))
+            )
+          : Effect.fail(error)
+      }
+    )
   return loop(0, 0, false)
 }
 
@@ -134,20 +139,23 @@ export const open = (
 ): Effect.Effect<Opened, OpenSandboxError, Scope.Scope> =>
   Effect.scopeWith((parent) =>
     Effect.flatMap(Scope.fork(parent, ExecutionStrategy.sequential), (scope) =>
-      HttpClient.withScope(connection.client).execute(request).pipe(
-        Scope.extend(scope),
-        Effect.mapError(fromClientError(where)),
-        Effect.flatMap((response) =>
-          isOk(response)
-            ? Effect.succeed({ response, close: Scope.close(scope, Exit.void) })
-            : Effect.flatMap(fromResponse(where, response), Effect.fail)
-        ),
-        Effect.timeoutFail({
-          duration: timeout,
-          onTimeout: () => timedOut(where, `no answer within ${Duration.format(timeout)}`)
-        }),
-        Effect.onError(() => Scope.close(scope, Exit.void))
-      ))
+      HttpClient.withScope(connection.client)
+        .execute(request)
+        .pipe(
+          Scope.extend(scope),
+          Effect.mapError(fromClientError(where)),
+          Effect.flatMap((response) =>
+            isOk(response)
+              ? Effect.succeed({ response, close: Scope.close(scope, Exit.void) })
+              : Effect.flatMap(fromResponse(where, response), Effect.fail)
+          ),
+          Effect.timeoutFail({
+            duration: timeout,
+            onTimeout: () => timedOut(where, `no answer within ${Duration.format(timeout)}`)
+          }),
+          Effect.onError(() => Scope.close(scope, Exit.void))
+        )
+    )
   )
 
 /** How many reads are kept ahead of the consumer. */
@@ -166,38 +174,41 @@ export const reads = (
   opened: Opened,
   idle: Duration.Duration
 ): Effect.Effect<Effect.Effect<Uint8Array, Option.Option<OpenSandboxError>>, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const mailbox = yield* Mailbox.make<Uint8Array, OpenSandboxError>({ capacity: readAhead, strategy: "suspend" })
     const pull = yield* Stream.toPull(opened.response.stream)
     // no yield between two reads, as `Effect.forever` has it: the next one has to be waiting when the connection breaks
-    const pump: Effect.Effect<never, Option.Option<HttpClientError.ResponseError>> = Effect.flatMap(
-      pull,
-      (chunk) => Effect.flatMap(mailbox.offerAll(chunk), () => pump)
+    const pump: Effect.Effect<never, Option.Option<HttpClientError.ResponseError>> = Effect.flatMap(pull, (chunk) =>
+      Effect.flatMap(mailbox.offerAll(chunk), () => pump)
     )
     yield* pump.pipe(
-      Effect.catchAll(Option.match({
-        onNone: () => mailbox.end,
-        onSome: (error) =>
-          error.reason === "EmptyBody" ? mailbox.end : mailbox.fail(
-            new OpenSandboxError({
-              ...where,
-              reason: "Transport",
-              description: fromClientError(where)(error).description,
-              requestId: opened.response.headers["x-request-id"],
-              cause: error.cause
-            })
-          )
-      })),
+      Effect.catchAll(
+        Option.match({
+          onNone: () => mailbox.end,
+          onSome: (error) =>
+            error.reason === "EmptyBody"
+              ? mailbox.end
+              : mailbox.fail(
+                  new OpenSandboxError({
+                    ...where,
+                    reason: "Transport",
+                    description: fromClientError(where)(error).description,
+                    requestId: opened.response.headers["x-request-id"],
+                    cause: error.cause
+                  })
+                )
+        })
+      ),
       Effect.interruptible,
       Effect.forkScoped
     )
     const take = mailbox.take.pipe(
-      Effect.mapError((error) => error._tag === "NoSuchElementException" ? Option.none() : Option.some(error))
+      Effect.mapError((error) => (error._tag === "NoSuchElementException" ? Option.none() : Option.some(error)))
     )
     const waiting = Effect.timeoutFail(take, {
       duration: idle,
       onTimeout: () => Option.some(timedOut(where, `silence for ${Duration.format(idle)}`))
     })
     // a read that is there already needs no timer
-    return Effect.flatMap(mailbox.size, (size) => Option.isSome(size) && size.value > 0 ? take : waiting)
+    return Effect.flatMap(mailbox.size, (size) => (Option.isSome(size) && size.value > 0 ? take : waiting))
   })

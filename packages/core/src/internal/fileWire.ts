@@ -53,8 +53,8 @@ export const permissionProblem = (path: string, permission: Permission): string 
   path === ""
     ? "a path is empty"
     : permission.mode !== undefined && modeDigits(permission.mode) === undefined
-    ? `the mode ${JSON.stringify(permission.mode)} of ${JSON.stringify(path)} is not octal, from 0 to 7777`
-    : undefined
+      ? `the mode ${JSON.stringify(permission.mode)} of ${JSON.stringify(path)} is not octal, from 0 to 7777`
+      : undefined
 
 /** @internal */
 export const permissionBody = (permission: Permission) => ({

@@ -42,7 +42,7 @@ const exitCodeOf = (evalue: unknown): number | undefined => {
   return /^\d{1,10}$/.test(text) ? Number(text) : undefined
 }
 
-const stringOf = (value: unknown): string | undefined => typeof value === "string" && value !== "" ? value : undefined
+const stringOf = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined)
 
 const failedExit = (event: { readonly [key: string]: unknown }): ExecdEvent => {
   const error = Predicate.isRecord(event.error) ? event.error : {}
@@ -219,7 +219,7 @@ export const makeFrameDecoder = (options: {
       const isStdout = lines.startsWith(stdoutPrefix, from)
       if (isStdout || lines.startsWith(stderrPrefix, from)) {
         const open = from + stdoutPrefix.length
-        const quote = lines.indexOf("\"", open)
+        const quote = lines.indexOf('"', open)
         if (backslash < open) {
           backslash = lines.indexOf("\\", open)
           if (backslash < 0) backslash = length

@@ -36,7 +36,10 @@ export const redacting = (
   client: HttpClient.HttpClient,
   names: ReadonlyArray<string | RegExp>
 ): HttpClient.HttpClient =>
-  HttpClient.transformResponse(client, Effect.locallyWith(Headers.currentRedactedNames, (known) => [...known, ...names]))
+  HttpClient.transformResponse(
+    client,
+    Effect.locallyWith(Headers.currentRedactedNames, (known) => [...known, ...names])
+  )
 
 /**
  * The client that everything is sent by: secrets hidden in spans, and redirects reported instead of followed, because fetch would carry the
@@ -86,7 +89,8 @@ export const retryPolicy = (options: RetryOptions | undefined): RetryPolicy => (
 
 /** @internal */
 export const isTransient = (error: OpenSandboxError): boolean =>
-  error.reason === "Transport" || error.reason === "RateLimited" ||
+  error.reason === "Transport" ||
+  error.reason === "RateLimited" ||
   (error.reason === "ServerError" && error.status !== undefined && error.status >= 500 && error.status !== 501)
 
 /**
@@ -104,21 +108,20 @@ export const retryDelay = (policy: RetryPolicy, attempt: number, error: OpenSand
  *
  * @internal
  */
-export const retrying = (
-  policy: RetryPolicy,
-  when: (error: OpenSandboxError) => boolean = isTransient
-) =>
-<A, R>(self: Effect.Effect<A, OpenSandboxError, R>): Effect.Effect<A, OpenSandboxError, R> => {
-  const loop = (attempt: number): Effect.Effect<A, OpenSandboxError, R> =>
-    Effect.catchAll(self, (error) =>
-      attempt < policy.times && when(error)
-        ? retryDelay(policy, attempt, error).pipe(
-          Effect.flatMap((millis) => Effect.sleep(millis)),
-          Effect.zipRight(Effect.suspend(() => loop(attempt + 1)))
-        )
-        : Effect.fail(error))
-  return loop(0)
-}
+export const retrying =
+  (policy: RetryPolicy, when: (error: OpenSandboxError) => boolean = isTransient) =>
+  <A, R>(self: Effect.Effect<A, OpenSandboxError, R>): Effect.Effect<A, OpenSandboxError, R> => {
+    const loop = (attempt: number): Effect.Effect<A, OpenSandboxError, R> =>
+      Effect.catchAll(self, (error) =>
+        attempt < policy.times && when(error)
+          ? retryDelay(policy, attempt, error).pipe(
+              Effect.flatMap((millis) => Effect.sleep(millis)),
+              Effect.zipRight(Effect.suspend(() => loop(attempt + 1)))
+            )
+          : Effect.fail(error)
+      )
+    return loop(0)
+  }
 
 /** @internal */
 export const isOk = (response: HttpClientResponse.HttpClientResponse): boolean =>
@@ -188,7 +191,7 @@ export const jsonBody = <A, I>(where: Where, schema: Schema.Schema<A, I>) => {
   return (response: HttpClientResponse.HttpClientResponse): Effect.Effect<A, OpenSandboxError> =>
     Effect.flatMap(textBody(where, jsonCap)(response), (bytes) => {
       const text = decodeUtf8(bytes)
-      return Effect.try(() => text.trim() === "" ? null : JSON.parse(text) as unknown).pipe(
+      return Effect.try(() => (text.trim() === "" ? null : (JSON.parse(text) as unknown))).pipe(
         Effect.flatMap(decode),
         Effect.mapError((cause) =>
           answerError(

@@ -38,7 +38,10 @@ export const readCapped = (
           return size <= cap
         })
       ),
-      Effect.catchIf((error) => error.reason === "EmptyBody", () => Effect.void),
+      Effect.catchIf(
+        (error) => error.reason === "EmptyBody",
+        () => Effect.void
+      ),
       Effect.map(() => ({ bytes: concat(chunks, Math.min(size, cap)), truncated: size > cap }))
     )
   })

@@ -30,9 +30,8 @@ const describeCause = (cause: unknown): string | undefined => {
       break
     }
     const code = Predicate.hasProperty(current, "code") && typeof current.code === "string" ? current.code : undefined
-    const message = Predicate.hasProperty(current, "message") && typeof current.message === "string"
-      ? current.message
-      : undefined
+    const message =
+      Predicate.hasProperty(current, "message") && typeof current.message === "string" ? current.message : undefined
     const line = [code, message].filter((part) => part !== undefined && part !== "" && !seen.includes(part)).join(": ")
     if (line !== "") seen.push(line)
     current = Predicate.hasProperty(current, "cause") ? current.cause : undefined
@@ -64,24 +63,26 @@ export const neverSent = (error: OpenSandboxError): boolean => {
  *
  * @internal
  */
-export const fromClientError = (where: Where) => (error: HttpClientError.HttpClientError): OpenSandboxError => {
-  const description = error.description ?? describeCause(error.cause)
-  if (error._tag === "RequestError") {
+export const fromClientError =
+  (where: Where) =>
+  (error: HttpClientError.HttpClientError): OpenSandboxError => {
+    const description = error.description ?? describeCause(error.cause)
+    if (error._tag === "RequestError") {
+      return new OpenSandboxError({
+        ...where,
+        reason: error.reason === "Transport" ? "Transport" : "InvalidRequest",
+        description: description ?? error.reason,
+        cause: error.cause
+      })
+    }
     return new OpenSandboxError({
       ...where,
-      reason: error.reason === "Transport" ? "Transport" : "InvalidRequest",
-      description: description ?? error.reason,
+      // the platform calls any failure to read a body "Decode", a cut connection included
+      reason: error.reason === "Decode" ? "Transport" : "Decode",
+      description: description ?? "the body could not be read",
       cause: error.cause
     })
   }
-  return new OpenSandboxError({
-    ...where,
-    // the platform calls any failure to read a body "Decode", a cut connection included
-    reason: error.reason === "Decode" ? "Transport" : "Decode",
-    description: description ?? "the body could not be read",
-    cause: error.cause
-  })
-}
 
 /** @internal */
 export const timedOut = (where: Where, description: string): OpenSandboxError =>
@@ -158,9 +159,13 @@ export const reasonOf = (where: Where, status: number, document: ErrorDocument):
   if (document.code !== undefined && /NOT_?FOUND/i.test(document.code)) return "NotFound"
   // execd answers 500 for a missing file, and says so in prose only
   if (
-    where.module === "Execd" && where.method !== "command" && status === 500 &&
-    document.description !== undefined && missing.test(document.description)
-  ) return "NotFound"
+    where.module === "Execd" &&
+    where.method !== "command" &&
+    status === 500 &&
+    document.description !== undefined &&
+    missing.test(document.description)
+  )
+    return "NotFound"
   if (status === 400 || status === 413 || status === 416 || status === 422) return "InvalidRequest"
   return "ServerError"
 }
@@ -194,14 +199,15 @@ export const fromResponse = (
   where: Where,
   response: HttpClientResponse.HttpClientResponse
 ): Effect.Effect<OpenSandboxError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { bytes } = yield* readCapped(response, errorBodyCap).pipe(
       // the status says enough when the body is cut
       Effect.orElseSucceed(() => ({ bytes: new Uint8Array(0), truncated: true }))
     )
-    const document = response.status < 400 && response.headers.location !== undefined
-      ? { description: `an unexpected redirect to ${response.headers.location}; use that address instead` }
-      : parseErrorBody(decodeUtf8(bytes))
+    const document =
+      response.status < 400 && response.headers.location !== undefined
+        ? { description: `an unexpected redirect to ${response.headers.location}; use that address instead` }
+        : parseErrorBody(decodeUtf8(bytes))
     const now = yield* Clock.currentTimeMillis
     return new OpenSandboxError({
       ...where,

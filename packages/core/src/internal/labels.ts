@@ -18,7 +18,12 @@ export const labelValue = (text: string): string => {
     units[i * 2 + 1] = unit & 0xff
   }
   const hash = sha256Hex(units).slice(0, 32)
-  const readable = text.slice(0, 60).replace(/[^A-Za-z0-9]+/g, "-").replace(/^-/, "").slice(0, 30).replace(/-$/, "")
+  const readable = text
+    .slice(0, 60)
+    .replace(/[^A-Za-z0-9]+/g, "-")
+    .replace(/^-/, "")
+    .slice(0, 30)
+    .replace(/-$/, "")
   return readable === "" ? hash : `${readable}.${hash}`
 }
 
@@ -32,8 +37,8 @@ export const labelKeyProblem = (key: string): string | undefined => {
   const slash = key.indexOf("/")
   const prefix = slash < 0 ? undefined : key.slice(0, slash)
   const own = key.slice(slash + 1)
-  const valid = own.length <= 63 && name.test(own) &&
-    (prefix === undefined || (prefix.length <= 253 && subdomain.test(prefix)))
+  const valid =
+    own.length <= 63 && name.test(own) && (prefix === undefined || (prefix.length <= 253 && subdomain.test(prefix)))
   return valid
     ? undefined
     : `the metadata key ${JSON.stringify(key)} is no Kubernetes label name (letters, digits, "-", "_", "."; at most 63)`
@@ -49,8 +54,10 @@ export const metadataProblem = (metadata: { readonly [key: string]: string | nul
     const problem = labelKeyProblem(key)
     if (problem !== undefined) return problem
     if (value !== null && !isLabelValue(value)) {
-      return `the metadata value ${JSON.stringify(value)} of ${JSON.stringify(key)} is no Kubernetes label value ` +
+      return (
+        `the metadata value ${JSON.stringify(value)} of ${JSON.stringify(key)} is no Kubernetes label value ` +
         `(letters, digits, "-", "_", "."; at most 63): convert it with OpenSandbox.labelValue`
+      )
     }
   }
   return undefined

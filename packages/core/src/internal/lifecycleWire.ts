@@ -104,11 +104,14 @@ const volumeBody = (volume: Volume) => ({
   subPath: volume.subPath,
   host: volume.host,
   pvc: volume.pvc,
-  ossfs: volume.ossfs === undefined ? undefined : {
-    ...volume.ossfs,
-    accessKeyId: Redacted.value(volume.ossfs.accessKeyId),
-    accessKeySecret: Redacted.value(volume.ossfs.accessKeySecret)
-  }
+  ossfs:
+    volume.ossfs === undefined
+      ? undefined
+      : {
+          ...volume.ossfs,
+          accessKeyId: Redacted.value(volume.ossfs.accessKeyId),
+          accessKeySecret: Redacted.value(volume.ossfs.accessKeySecret)
+        }
 })
 
 /** @internal */
@@ -159,12 +162,18 @@ export const createBody = (request: CreateRequest, createKey: string): { readonl
   const pooled = request.extensions?.poolRef !== undefined
   const timeout = request.timeout === undefined ? undefined : Duration.decode(request.timeout)
   return {
-    image: image === undefined ? undefined : typeof image === "string" ? { uri: image } : {
-      uri: image.uri,
-      auth: image.auth === undefined
+    image:
+      image === undefined
         ? undefined
-        : { username: image.auth.username, password: Redacted.value(image.auth.password) }
-    },
+        : typeof image === "string"
+          ? { uri: image }
+          : {
+              uri: image.uri,
+              auth:
+                image.auth === undefined
+                  ? undefined
+                  : { username: image.auth.username, password: Redacted.value(image.auth.password) }
+            },
     snapshotId: request.snapshotId,
     timeout: timeout === undefined || !Duration.isFinite(timeout) ? undefined : Math.ceil(Duration.toSeconds(timeout)),
     resourceLimits: request.resources ?? (pooled ? undefined : defaultResources),

@@ -6,8 +6,7 @@ import * as Schema from "effect/Schema"
  *
  * @internal
  */
-export const nullish = <A, I, R>(schema: Schema.Schema<A, I, R>) =>
-  Schema.optional(Schema.NullOr(schema))
+export const nullish = <A, I, R>(schema: Schema.Schema<A, I, R>) => Schema.optional(Schema.NullOr(schema))
 
 /**
  * Epoch milliseconds of an RFC 3339 date; `undefined` for what is none, and for the zero value that Go writes when there is no date.

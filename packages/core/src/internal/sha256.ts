@@ -27,7 +27,7 @@ const constants = ((): Uint32Array => {
  * @internal
  */
 export const sha256Hex = (data: Uint8Array): string => {
-  const padded = new Uint8Array(((data.length + 8 >> 6) + 1) << 6)
+  const padded = new Uint8Array((((data.length + 8) >> 6) + 1) << 6)
   padded.set(data)
   padded[data.length] = 0x80
   const view = new DataView(padded.buffer)
@@ -49,8 +49,14 @@ export const sha256Hex = (data: Uint8Array): string => {
       const s1 = rotate(b, 17) ^ rotate(b, 19) ^ (b >>> 10)
       w[i] = at(w, i - 16) + s0 + at(w, i - 7) + s1
     }
-    let a = at(hash, 0), b = at(hash, 1), c = at(hash, 2), d = at(hash, 3)
-    let e = at(hash, 4), f = at(hash, 5), g = at(hash, 6), h = at(hash, 7)
+    let a = at(hash, 0),
+      b = at(hash, 1),
+      c = at(hash, 2),
+      d = at(hash, 3)
+    let e = at(hash, 4),
+      f = at(hash, 5),
+      g = at(hash, 6),
+      h = at(hash, 7)
     for (let i = 0; i < 64; i++) {
       const s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)
       const t1 = (h + s1 + ((e & f) ^ (~e & g)) + at(constants, i) + at(w, i)) | 0
