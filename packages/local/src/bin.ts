@@ -7,6 +7,7 @@ import { parseArgs } from "node:util"
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as Console from "effect/Console"
+import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import * as Logger from "effect/Logger"
 import * as LogLevel from "effect/LogLevel"
@@ -22,7 +23,11 @@ const usage = `sandglass-local: an OpenSandbox-compatible server for this machin
   --state-dir <path>  keeps snapshots across restarts
   --help`
 
-class UsageError extends Error {}
+class UsageError extends Data.TaggedError("UsageError")<{ readonly message: string }> {}
+
+const refuse = (message: string): never => {
+  throw new UsageError({ message })
+}
 
 const isMode = (text: string): text is LocalOpenSandbox.Mode | "auto" => ["auto", "namespaces", "plain"].includes(text)
 
@@ -39,13 +44,16 @@ const parse = Effect.try({
       }
     })
     const port = Number(values.port)
-    if (!/^\d+$/.test(values.port) || port > 65535) throw new UsageError(`--port ${values.port} is no port`)
+    if (!/^\d+$/.test(values.port) || port > 65535) refuse(`--port ${values.port} is no port`)
     const { mode } = values
-    if (!isMode(mode)) throw new UsageError(`--mode ${mode} is neither auto, namespaces nor plain`)
+    if (!isMode(mode)) return refuse(`--mode ${mode} is neither auto, namespaces nor plain`)
     const apiKey = values["api-key"] || process.env.OPEN_SANDBOX_API_KEY || undefined
     return { help: values.help === true, port, mode, host: values.host, apiKey, stateDir: values["state-dir"] }
   },
-  catch: (cause) => new UsageError(cause instanceof Error ? cause.message : String(cause))
+  catch: (cause) =>
+    cause instanceof UsageError
+      ? cause
+      : new UsageError({ message: cause instanceof Error ? cause.message : String(cause) })
 })
 
 const serve = Effect.gen(function* () {
@@ -64,7 +72,7 @@ This is not a security boundary: what runs in a sandbox shares this machine's ke
 }).pipe(
   Effect.scoped,
   Effect.tapError((error) =>
-    Console.error(error instanceof UsageError ? `${error.message}\n\n${usage}` : `sandglass-local: ${error.message}`)
+    Console.error(error._tag === "UsageError" ? `${error.message}\n\n${usage}` : `sandglass-local: ${error.message}`)
   ),
   Logger.withMinimumLogLevel(LogLevel.Warning)
 )

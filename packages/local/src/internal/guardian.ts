@@ -40,8 +40,9 @@ const script = `trap '' INT TERM HUP
 read -r _
 for round in 1 2 3 4 5 6 7 8 9 10; do
   found=
-  for process in /proc/[0-9]*; do
-    if grep -qz "^$1" "$process/environ" 2>/dev/null; then kill -9 "\${process#/proc/}" && found=1; fi
+  for file in $(grep -lzs "^$1" /proc/[0-9]*/environ); do
+    process=\${file#/proc/}
+    kill -9 "\${process%/environ}" 2>/dev/null && found=1
   done
   [ -n "$found" ] || break
 done`

@@ -16,7 +16,9 @@ export const iso = (millis: number): string => DateTime.formatIso(DateTime.unsaf
 export const json = (body: unknown, status = 200, headers: { readonly [name: string]: string } = {}) =>
   HttpServerResponse.text(JSON.stringify(body), { status, contentType: "application/json", headers })
 
-export const empty = (status: number) => HttpServerResponse.empty({ status })
+/** Says so in a header: clients under Node take a body without a length for one that is to be parsed. */
+export const empty = (status: number) =>
+  HttpServerResponse.empty({ status, headers: status === 204 ? {} : { "content-length": "0" } })
 
 export const errorResponse = (error: ApiError) => json({ code: error.code, message: error.message }, error.status)
 

@@ -70,49 +70,57 @@ export interface PipeReader {
   readonly close: () => void
 }
 
-const isBun = "bun" in process.versions
+/** As much of Bun as is used here; this module is compiled without its types, and mostly run without it. */
+interface BunLike {
+  readonly file: (fd: number) => { readonly stream: () => ReadableStream<Uint8Array> }
+}
+
+// The cast names a global that is there under Bun only; without it, indexing `globalThis` has no type.
+const bunHere = (globalThis as { readonly Bun?: BunLike }).Bun
 
 /** Bun has no `net.Socket` over a pipe's descriptor, and Node no `Bun.file`. */
-const readWithBun = (fd: number, onData: (bytes: Uint8Array) => void, onEnd: () => void): PipeReader => {
-  const reader = Bun.file(fd).stream().getReader()
-  let paused = true
-  let reading = false
-  let closed = false
-  const finish = () => {
-    if (closed) return
-    closed = true
-    closeQuietly(fd)
-    onEnd()
-  }
-  const next = () => {
-    if (paused || reading || closed) return
-    reading = true
-    reader.read().then(({ done, value }) => {
-      reading = false
-      if (closed) return
-      if (done) return finish()
-      onData(value)
-      next()
-    }, finish)
-  }
-  return {
-    pause: () => {
-      paused = true
-    },
-    resume: () => {
-      paused = false
-      next()
-    },
-    close: () => {
+const readWithBun =
+  (bun: BunLike) =>
+  (fd: number, onData: (bytes: Uint8Array) => void, onEnd: () => void): PipeReader => {
+    const reader = bun.file(fd).stream().getReader()
+    let paused = true
+    let reading = false
+    let closed = false
+    const finish = () => {
       if (closed) return
       closed = true
-      reader.cancel().then(
-        () => closeQuietly(fd),
-        () => closeQuietly(fd)
-      )
+      closeQuietly(fd)
+      onEnd()
+    }
+    const next = () => {
+      if (paused || reading || closed) return
+      reading = true
+      reader.read().then(({ done, value }) => {
+        reading = false
+        if (closed) return
+        if (done) return finish()
+        onData(value)
+        next()
+      }, finish)
+    }
+    return {
+      pause: () => {
+        paused = true
+      },
+      resume: () => {
+        paused = false
+        next()
+      },
+      close: () => {
+        if (closed) return
+        closed = true
+        reader.cancel().then(
+          () => closeQuietly(fd),
+          () => closeQuietly(fd)
+        )
+      }
     }
   }
-}
 
 const readWithNode = (fd: number, onData: (bytes: Uint8Array) => void, onEnd: () => void): PipeReader => {
   const socket = new Net.Socket({ fd, readable: true, writable: false })
@@ -128,9 +136,8 @@ const readWithNode = (fd: number, onData: (bytes: Uint8Array) => void, onEnd: ()
 }
 
 /** Starts paused. `onEnd` is called once, unless `close` was called. */
-export const readPipe: (fd: number, onData: (bytes: Uint8Array) => void, onEnd: () => void) => PipeReader = isBun
-  ? readWithBun
-  : readWithNode
+export const readPipe: (fd: number, onData: (bytes: Uint8Array) => void, onEnd: () => void) => PipeReader =
+  bunHere === undefined ? readWithNode : readWithBun(bunHere)
 
 /**
  * Tells where, in a pipe that others may keep open and write to, the output of a process ended: after its exit a random mark is written into the
