@@ -454,29 +454,56 @@ const prepare = (event: EventInput, restrictedJson: boolean): Prepared | string 
   }
 }
 
-const toEntry = (input: EventInput, payload: Json | undefined, id: number, ts: number): LedgerEntry => ({
-  id,
-  sandboxId: input.sandboxId,
-  name: input.name,
-  stepIdx: input.stepIdx ?? -1,
-  ...(input.branch === undefined || input.branch === null ? undefined : { branch: input.branch }),
-  event: input.event,
-  ...(payload === undefined ? undefined : { payload }),
-  ...(input.error === undefined || input.error === null ? undefined : { error: input.error }),
-  ts
-})
+/** Absent fields are left out. Assigned one by one, because this runs for every row. */
+const makeEntry = (
+  id: number,
+  sandboxId: string,
+  name: string,
+  stepIdx: number,
+  branch: number | null | undefined,
+  event: string,
+  payload: Json | undefined,
+  error: string | null | undefined,
+  ts: number
+): LedgerEntry => {
+  const entry: { -readonly [K in keyof LedgerEntry]: LedgerEntry[K] } = { id, sandboxId, name, stepIdx, event, ts }
+  if (branch !== undefined && branch !== null) {
+    entry.branch = branch
+  }
+  if (payload !== undefined) {
+    entry.payload = payload
+  }
+  if (error !== undefined && error !== null) {
+    entry.error = error
+  }
+  return entry
+}
 
-const decodeRow = (row: Row): LedgerEntry => ({
-  id: row.id,
-  sandboxId: Codec.decodeText(row.sandboxId),
-  name: Codec.decodeText(row.name),
-  stepIdx: row.stepIdx,
-  ...(row.branch === null ? undefined : { branch: row.branch }),
-  event: Codec.decodeText(row.event),
-  ...(row.payload === null ? undefined : { payload: Codec.decodePayload(row.payload) }),
-  ...(row.error === null ? undefined : { error: Codec.decodeText(row.error) }),
-  ts: row.ts
-})
+const toEntry = (input: EventInput, payload: Json | undefined, id: number, ts: number): LedgerEntry =>
+  makeEntry(
+    id,
+    input.sandboxId,
+    input.name,
+    input.stepIdx ?? -1,
+    input.branch,
+    input.event,
+    payload,
+    input.error,
+    ts
+  )
+
+const decodeRow = (row: Row): LedgerEntry =>
+  makeEntry(
+    row.id,
+    Codec.decodeText(row.sandboxId),
+    Codec.decodeText(row.name),
+    row.stepIdx,
+    row.branch,
+    Codec.decodeText(row.event),
+    row.payload === null ? undefined : Codec.decodePayload(row.payload),
+    row.error === null ? undefined : Codec.decodeText(row.error),
+    row.ts
+  )
 
 const optionalText = <K extends string>(
   payload: { readonly [key: string]: Json },
