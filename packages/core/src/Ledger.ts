@@ -480,17 +480,7 @@ const makeEntry = (
 }
 
 const toEntry = (input: EventInput, payload: Json | undefined, id: number, ts: number): LedgerEntry =>
-  makeEntry(
-    id,
-    input.sandboxId,
-    input.name,
-    input.stepIdx ?? -1,
-    input.branch,
-    input.event,
-    payload,
-    input.error,
-    ts
-  )
+  makeEntry(id, input.sandboxId, input.name, input.stepIdx ?? -1, input.branch, input.event, payload, input.error, ts)
 
 const decodeRow = (row: Row): LedgerEntry =>
   makeEntry(
