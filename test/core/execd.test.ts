@@ -175,6 +175,22 @@ describe("command", () => {
     )
   }
 
+  it.scopedLive("reset on a connection that was used before, it is sent exactly once", () =>
+    withExecd(
+      ({ method }) => (method === "GET" ? ScriptedServer.empty(200) : ScriptedServer.resetConnection),
+      (client, server) =>
+        Effect.gen(function* () {
+          yield* client.ping
+          const error = yield* Effect.flip(Stream.runDrain(client.command({ command: "x" })))
+          assert.strictEqual(error.reason, "Transport")
+          assert.deepStrictEqual(
+            toExecd(server).map(({ method }) => method),
+            ["GET", "POST"]
+          )
+        })
+    )
+  )
+
   it.scopedLive("a refusal before the stream is a typed error", () =>
     withExecd(
       () => json(400, { code: "INVALID_REQUEST_BODY", message: "bad cwd" }, { "x-request-id": "r1" }),

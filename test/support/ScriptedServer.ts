@@ -245,8 +245,13 @@ const play = (socket: Net.Socket, reply: Reply): Effect.Effect<void> =>
         if (socket.write(data)) {
           setImmediate(proceed)
         } else {
-          socket.once("drain", proceed)
-          socket.once("close", proceed)
+          const either = () => {
+            socket.off("drain", either)
+            socket.off("close", either)
+            proceed()
+          }
+          socket.on("drain", either)
+          socket.on("close", either)
         }
       })
     let steps = reply.body

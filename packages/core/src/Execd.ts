@@ -750,14 +750,8 @@ export const make = (options: Options = {}): Effect.Effect<Context.Tag.Service<E
               (expected === undefined || expected <= documentCap)
             ) {
               const { held, rest } = yield* heldBack(bytes, documentCap)
-              const document = errorIn(
-                decodeUtf8(
-                  concat(
-                    held,
-                    held.reduce((size, chunk) => size + chunk.length, 0)
-                  )
-                )
-              )
+              const size = held.reduce((sum, chunk) => sum + chunk.length, 0)
+              const document = size > documentCap ? undefined : errorIn(decodeUtf8(concat(held, size)))
               if (document !== undefined) {
                 return yield* Effect.fail(
                   new OpenSandboxError({

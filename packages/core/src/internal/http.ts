@@ -42,8 +42,9 @@ export const redacting = (
   )
 
 /**
- * The client that everything is sent by: secrets hidden in spans, and redirects reported instead of followed, because fetch would carry the
- * secret headers along to another origin.
+ * The client that everything is sent by: secrets hidden in spans; redirects reported instead of followed, because fetch would carry the secret headers along
+ * to another origin; and what must not be sent twice goes on a connection of its own, because one that is used again may be closed by the server at that very
+ * moment, which leaves open whether it was received. (`keepalive` does that in Bun; elsewhere it changes nothing.)
  *
  * @internal
  */
@@ -53,11 +54,11 @@ export const bareClient = (
   transform: (client: HttpClient.HttpClient) => HttpClient.HttpClient
 ): HttpClient.HttpClient =>
   redacting(
-    HttpClient.transformResponse(
-      transform(base),
-      Effect.mapInputContext((context: Context.Context<never>) =>
+    HttpClient.transform(transform(base), (effect, request) =>
+      Effect.mapInputContext(effect, (context: Context.Context<never>) =>
         Context.add(context, FetchHttpClient.RequestInit, {
           redirect: "manual",
+          ...(request.method === "GET" || request.method === "DELETE" ? undefined : { keepalive: false }),
           ...Option.getOrUndefined(init),
           ...Option.getOrUndefined(Context.getOption(context, FetchHttpClient.RequestInit))
         })

@@ -94,11 +94,20 @@ export interface ErrorDocument {
   readonly description?: string | undefined
 }
 
+/** What a server says about an error is cut here; the whole may be a build log. */
+const maxDescription = 2000
+
 const textOf = (value: unknown): string | undefined =>
-  typeof value === "string" ? (value === "" ? undefined : value) : typeof value === "number" ? String(value) : undefined
+  typeof value === "string"
+    ? value === ""
+      ? undefined
+      : value.slice(0, maxDescription)
+    : typeof value === "number"
+      ? String(value)
+      : undefined
 
 const validationProblem = (item: unknown): string | undefined => {
-  if (typeof item === "string") return item
+  if (typeof item === "string") return textOf(item)
   if (!Predicate.isRecord(item)) return undefined
   const message = textOf(item.msg) ?? textOf(item.message)
   const path = Array.isArray(item.loc) ? item.loc.filter((_) => textOf(_) !== undefined).join(".") : ""
@@ -111,7 +120,7 @@ const validationProblem = (item: unknown): string | undefined => {
  * @internal
  */
 export const errorDocument = (value: unknown): ErrorDocument | undefined => {
-  if (typeof value === "string") return value === "" ? undefined : { description: value }
+  if (typeof value === "string") return value === "" ? undefined : { description: textOf(value) }
   if (Array.isArray(value)) {
     const problems = value.map(validationProblem).filter((_) => _ !== undefined)
     return problems.length === 0 ? undefined : { description: problems.join("; ") }
