@@ -84,7 +84,7 @@ const cells = (figure: Figure): ReadonlyArray<string> => {
 const print = (title: string, { error, figures = [] }: Outcome): void => {
   console.log(`\n${title}`)
   if (error !== undefined) console.log(`  FAILED: ${error}`)
-  const widths = [46, 20, 18, 6]
+  const widths = [50, 20, 18, 6]
   for (const figure of figures) {
     const row = cells(figure).map((cell, column) =>
       column === 1 ? cell.padStart(20) : cell.padEnd(widths[column] ?? 0)

@@ -37,7 +37,7 @@ export const firstByte: Subject = {
           Object.entries(endpoint.headers).map(([name, value]) => [name, Redacted.value(value)])
         )
 
-        const times = yield* interleaved(quick ? { warmUp: 0, counted: 2 } : { warmUp: 20, counted: 101 }, {
+        const times = yield* interleaved(quick ? { warmUp: 0, counted: 2 } : { warmUp: 60, counted: 101 }, {
           fetched: untilFirst((first) =>
             Effect.promise(async () => {
               const response = await fetch(`${endpoint.url}/command`, {

@@ -10,7 +10,7 @@ import { emptyLedger, insertOf, rowOf } from "../raw.js"
 const event = (index: number): Ledger.EventInput => ({
   sandboxId: "0f8fad5b-d9cb-469f-a165-70867728950e",
   name: "bench",
-  stepIdx: index % 1_000,
+  stepIdx: Math.floor(index / 20),
   event: "agent.tool_called",
   payload: { seq: index, tool: "read_file", arguments: { path: `/workspace/src/module-${index}.ts` }, approved: true }
 })

@@ -77,7 +77,7 @@ const measure = (
     const at = yield* server("local", mode)
     const context = yield* Layer.build(live(at, `${directory}/ledger.db`))
     const raw = bare(at)
-    const rounds = quick ? { warmUp: 0, counted: 1 } : { warmUp: 3, counted: 21 }
+    const rounds = quick ? { warmUp: 0, counted: 1 } : { warmUp: 5, counted: 21 }
     const figures: Array<Figure> = []
     const add = (what: string, times: ReadonlyArray<number>, atMost?: number) =>
       figures.push({

@@ -54,7 +54,7 @@ export const resume: Subject = {
             )
           )
         const create = sandboxes.create({ image: "scripted", name: "bench" })
-        const times = yield* interleaved(quick ? { warmUp: 0, counted: 1 } : { warmUp: 2, counted: 11 }, {
+        const times = yield* interleaved(quick ? { warmUp: 0, counted: 1 } : { warmUp: 4, counted: 15 }, {
           created: until(create, false),
           resumed: until(sandboxes.resume(sandboxId), false),
           answered: until(sandboxes.resume(sandboxId), true)
