@@ -218,7 +218,7 @@ export const start = (options: LocalOpenSandbox.Options = {}) =>
 /** Looks again and again until there is something to see. */
 export const eventually = <A, E, R>(
   look: Effect.Effect<A | undefined, E, R>,
-  millis = 10_000
+  millis = 20_000
 ): Effect.Effect<A, E, R> =>
   Effect.flatMap(look, (seen) => {
     if (seen !== undefined) return Effect.succeed(seen)

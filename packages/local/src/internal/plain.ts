@@ -8,7 +8,7 @@
 import * as Fs from "node:fs"
 import * as Effect from "effect/Effect"
 import type { CreateInstance, Instance, Isolation } from "./isolation.js"
-import { allPids, runToolOk, signal, ToolError } from "./process.js"
+import { allPids, removeTree, runToolOk, signal, ToolError } from "./process.js"
 import { closeQuietly, openRoot } from "./rooted.js"
 
 /** In the environment of every process of a sandbox, which is how they are found again wherever they went. */
@@ -100,6 +100,6 @@ export const makePlain = (options: PlainOptions, description: string): Isolation
     description,
     create,
     copyTree: (from, to) => Effect.asVoid(runToolOk("cp", ["-a", "--reflink=auto", "--", `${from}/.`, to])),
-    removeTree: (path) => Effect.asVoid(runToolOk("rm", ["-rf", "--", path]))
+    removeTree
   }
 }

@@ -121,3 +121,12 @@ export const waitUntil = (done: () => boolean, millis: number): Effect.Effect<bo
     )
   return loop(millis)
 }
+
+/** Removes a tree whatever the modes in it; what belongs to another user stays. */
+export const removeTree = (path: string): Effect.Effect<void, ToolError> => {
+  const remove = runToolOk("rm", ["-rf", "--", path])
+  return remove.pipe(
+    Effect.orElse(() => Effect.zipRight(runTool("chmod", ["-R", "u+rwX", "--", path]), remove)),
+    Effect.asVoid
+  )
+}

@@ -12,7 +12,7 @@ import * as Fs from "node:fs"
 import * as Os from "node:os"
 import * as Effect from "effect/Effect"
 import { killMembers } from "./plain.js"
-import { procStat, readFileOr, runToolOk } from "./process.js"
+import { procStat, readFileOr, removeTree } from "./process.js"
 
 const PREFIX = "sandglass-local-"
 
@@ -74,7 +74,7 @@ export const sweep = (parent: string): Effect.Effect<ReadonlyArray<string>> =>
       if (stat === undefined || !stat.isDirectory() || (own !== 0 && stat.uid !== own) || !dead(owner, me))
         return Effect.succeed(false)
       return killMembers(name, path).pipe(
-        Effect.zipRight(removeStale(path)),
+        Effect.zipRight(removeTree(path)),
         Effect.match({ onSuccess: () => true, onFailure: () => false })
       )
     }).pipe(Effect.map((runs) => runs.map((run) => run.name)))
@@ -82,17 +82,10 @@ export const sweep = (parent: string): Effect.Effect<ReadonlyArray<string>> =>
 
 /** For the end of a server's own run. */
 export const removeRun = (run: RunDirectory): Effect.Effect<void> =>
-  removeStale(run.path).pipe(
+  removeTree(run.path).pipe(
     Effect.interruptible,
     Effect.timeout("20 seconds"),
     Effect.catchAll((error) => Effect.logWarning(`sandglass-local: cannot remove ${run.path}: ${error.message}`))
-  )
-
-const removeStale = (path: string) =>
-  Effect.orElse(
-    Effect.asVoid(runToolOk("rm", ["-rf", "--", path])),
-    // What an unprivileged sandbox left with mode 000 can be removed by the root of a user namespace.
-    () => Effect.asVoid(runToolOk("unshare", ["--user", "--map-root-user", "rm", "-rf", "--", path]))
   )
 
 /** Live servers that use `parent`. */
