@@ -240,7 +240,7 @@ const play = (socket: Net.Socket, reply: Reply): Effect.Effect<void> =>
   Effect.gen(function* () {
     const write = (data: Uint8Array) =>
       Effect.async<void>((resume) => {
-        if (socket.destroyed) return resume(Effect.void)
+        if (socket.destroyed) return resume(Effect.interrupt)
         const proceed = () => resume(Effect.void)
         if (socket.write(data)) {
           setImmediate(proceed)
