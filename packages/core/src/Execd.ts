@@ -249,6 +249,8 @@ export class Execd extends Context.Tag("@sandglass/core/Execd")<
 >() {}
 
 /**
+ * How long to wait for execd, and how often to ask again.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -346,7 +348,7 @@ const batches = (paths: ReadonlyArray<string>): ReadonlyArray<ReadonlyArray<stri
 const baseName = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
 
 /**
- * Builds the service.
+ * Builds the service on `OpenSandbox`: its endpoints, and its HTTP client.
  *
  * @since 0.1.0
  * @category constructors
@@ -1015,7 +1017,14 @@ const sliced = <E>(bytes: Stream.Stream<Uint8Array, E>, offset: number, length: 
   })
 
 /**
- * The service with options.
+ * The service with options; `layer` is the same with the defaults.
+ *
+ * @example
+ * ```ts
+ * import { Execd } from "@sandglass/core"
+ *
+ * export const Patient = Execd.layerWith({ idleTimeout: "1 minute", retry: { times: 5 } })
+ * ```
  *
  * @since 0.1.0
  * @category layers
@@ -1024,7 +1033,7 @@ export const layerWith = (options: Options): Layer.Layer<Execd, never, OpenSandb
   Layer.effect(Execd, make(options))
 
 /**
- * The service.
+ * The service: silence of 15 seconds on a command's stream is a `Timeout`, other answers have 30.
  *
  * @since 0.1.0
  * @category layers

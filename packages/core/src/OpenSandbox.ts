@@ -334,6 +334,8 @@ export interface Options {
 }
 
 /**
+ * How GET and DELETE are repeated. POST and PATCH never are.
+ *
  * @since 0.1.0
  * @category models
  */
