@@ -658,6 +658,17 @@ describe("repeating", () => {
       { requestTimeout: "5 seconds" }
     )
   })
+
+  it.effect("and so it is where nothing can be interrupted", () => {
+    const mock = MockHttp.make(() => Effect.never)
+    return withMock(mock, (api) =>
+      Effect.gen(function* () {
+        const fiber = yield* Effect.fork(Effect.uninterruptible(Effect.flip(api.delete("s1"))))
+        yield* TestClock.adjust("30 seconds")
+        assert.strictEqual((yield* Fiber.join(fiber)).reason, "Timeout")
+      })
+    )
+  })
 })
 
 describe("error bodies", () => {

@@ -149,6 +149,7 @@ export const open = (
               ? Effect.succeed({ response, close: Scope.close(scope, Exit.void) })
               : Effect.flatMap(fromResponse(where, response), Effect.fail)
           ),
+          Effect.interruptible,
           Effect.timeoutFail({
             duration: timeout,
             onTimeout: () => timedOut(where, `no answer within ${Duration.format(timeout)}`)
@@ -205,7 +206,7 @@ export const reads = (
     const take = mailbox.take.pipe(
       Effect.mapError((error) => (error._tag === "NoSuchElementException" ? Option.none() : Option.some(error)))
     )
-    const waiting = Effect.timeoutFail(take, {
+    const waiting = Effect.timeoutFail(Effect.interruptible(take), {
       duration: idle,
       onTimeout: () => Option.some(timedOut(where, `silence for ${Duration.format(idle)}`))
     })

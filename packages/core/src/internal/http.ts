@@ -145,6 +145,8 @@ export const send = <A>(
     Effect.flatMap((response) =>
       isOk(response) ? decode(response) : Effect.flatMap(fromResponse(where, response), Effect.fail)
     ),
+    // in an uninterruptible region, such as a finalizer, the timeout would wait for what it is meant to cut
+    Effect.interruptible,
     Effect.timeoutFail({
       duration: timeout,
       onTimeout: () => timedOut(where, `no complete answer within ${Duration.format(timeout)}`)
