@@ -112,6 +112,12 @@ export const exec: Subject = {
             aim: { atLeast: 0.7 }
           },
           {
+            what: "(decoded + the same rows, raw driver) / decoded",
+            value: paired(times.decoded, floor, (a, b) => a / b),
+            unit: "ratio",
+            note: "no code around this driver can do better"
+          },
+          {
             what: "persisted / (decoded + the same rows, raw driver)",
             value: paired(floor, times.persisted, (a, b) => a / b),
             unit: "ratio"
