@@ -285,9 +285,12 @@ for (const mode of modes) {
       (directory) => Effect.sync(() => Fs.rmSync(directory, { recursive: true, force: true }))
     )
 
+    const root = process.getuid?.() === 0
+    /** Whether what is read says where it was read: a user namespace cannot change the copy of what is not the user's. */
+    const tells = mode === "plain" || root
     /** With namespaces the same names exist inside, as copies: what is read there must be the sandbox's own version. */
     const shadow = (box: Box, target: string) =>
-      mode === "namespaces" ? Effect.asVoid(box.text(`echo changed >${target}/secret`)) : Effect.void
+      mode === "namespaces" && root ? Effect.asVoid(box.text(`echo changed >${target}/secret`)) : Effect.void
 
     it.scopedLive("is not left by any path or link", () =>
       Effect.gen(function* () {
@@ -327,7 +330,7 @@ for (const mode of modes) {
           })
           yield* box.request("DELETE", `/files?${query(`${attack}/secret`)}`)
           yield* box.request("DELETE", `/directories?${query(attack)}`)
-          assert.notStrictEqual((yield* box.download(`${attack}/secret`)).text, "outside", attack)
+          if (tells) assert.notStrictEqual((yield* box.download(`${attack}/secret`)).text, "outside", attack)
         }
         yield* box.upload("/workspace/dangling", "x")
         yield* box.request("POST", "/files/upload", { body: "" })
@@ -381,7 +384,7 @@ for (const mode of modes) {
             ],
             { concurrency: 3 }
           )
-          if (got.status === 200) assert.notStrictEqual(got.text, "outside")
+          if (tells && got.status === 200) assert.notStrictEqual(got.text, "outside")
         }
         yield* box.request("DELETE", `/command?id=${running.id}`)
         assert.deepStrictEqual(Fs.readdirSync(target), ["secret"])

@@ -151,6 +151,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
           env: { ...instance.env, ...options.env, ...request.envs },
           stdio: ["ignore", ...stdio],
           detached: true,
+          ...(launch.argv0 === undefined ? {} : { argv0: launch.argv0 }),
           ...(launch.uid === undefined ? {} : { uid: launch.uid }),
           ...(launch.gid === undefined ? {} : { gid: launch.gid })
         })

@@ -15,15 +15,11 @@ export const makeGuardian = (options: { readonly owner: string }): Effect.Effect
     Effect.acquireRelease(
       Effect.try({
         try: () => {
-          const child = ChildProcess.spawn(
-            "/bin/sh",
-            ["-c", script, "sandglass-local-guardian", `${MARKER}=${options.owner}/`],
-            {
-              stdio: ["pipe", "ignore", "ignore"],
-              detached: true,
-              cwd: "/"
-            }
-          )
+          const child = ChildProcess.spawn("/bin/sh", ["-c", script, "sandglass-local-guardian", options.owner], {
+            stdio: ["pipe", "ignore", "ignore"],
+            detached: true,
+            cwd: "/"
+          })
           child.on("error", () => {})
           child.stdin?.on("error", () => {})
           // It must not keep a program alive that has ended otherwise.
@@ -40,9 +36,9 @@ const script = `trap '' INT TERM HUP
 read -r _
 for round in 1 2 3 4 5 6 7 8 9 10; do
   found=
-  for file in $(grep -lzs "^$1" /proc/[0-9]*/environ); do
+  for file in $(grep -lzs "^${MARKER}=$1/" /proc/[0-9]*/environ /proc/[0-9]*/cmdline); do
     process=\${file#/proc/}
-    kill -9 "\${process%/environ}" 2>/dev/null && found=1
+    kill -9 "\${process%/*}" 2>/dev/null && found=1
   done
   [ -n "$found" ] || break
 done`

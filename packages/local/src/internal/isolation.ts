@@ -9,6 +9,8 @@ export type Mode = "namespaces" | "plain"
 export interface Launch {
   readonly file: string
   readonly args: ReadonlyArray<string>
+  /** Instead of the program's own name, as what it is found by later. */
+  readonly argv0: string | undefined
   /** A directory of the host to start in. */
   readonly cwd: string | undefined
   readonly uid: number | undefined

@@ -248,6 +248,8 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
             : undefined,
         launch: (request) => ({
           file: nsenter,
+          // Having entered a user namespace it does not let its environment be read any more.
+          argv0: `${MARKER}=${options.owner}/${id}/`,
           args: [
             ...enter(pid),
             // Opened by nsenter before it leaves the host's view, and entered after: a directory inside, whatever its name means meanwhile.

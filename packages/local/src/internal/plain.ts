@@ -8,19 +8,20 @@
 import * as Fs from "node:fs"
 import * as Effect from "effect/Effect"
 import type { CreateInstance, Instance, Isolation } from "./isolation.js"
-import { allPids, removeTree, runToolOk, signal, ToolError } from "./process.js"
+import { allPids, readFileOr, removeTree, runToolOk, signal, ToolError } from "./process.js"
 import { closeQuietly, openRoot } from "./rooted.js"
 
 /** In the environment of every process of a sandbox, which is how they are found again wherever they went. */
 export const MARKER = "SANDGLASS_LOCAL_SANDBOX"
 
-/** Processes whose marker begins with `marker`, or that work inside the directory having dropped it. */
+/** Processes whose marker begins with `marker`, be it in their environment or their name, or that work inside the directory having dropped it. */
 const members = (marker: string, directory: string): Array<number> => {
-  const wanted = `\0${MARKER}=${marker}/`
+  const wanted = `${MARKER}=${marker}/`
   return allPids().filter((pid) => {
     if (pid === process.pid) return false
     try {
-      if (`\0${Fs.readFileSync(`/proc/${pid}/environ`, "utf8")}`.includes(wanted)) return true
+      if (readFileOr(`/proc/${pid}/cmdline`, "").startsWith(wanted)) return true
+      if (`\0${readFileOr(`/proc/${pid}/environ`, "")}`.includes(`\0${wanted}`)) return true
       const cwd = Fs.readlinkSync(`/proc/${pid}/cwd`)
       return cwd === directory || cwd.startsWith(`${directory}/`)
     } catch {
@@ -77,6 +78,7 @@ export const makePlain = (options: PlainOptions, description: string): Isolation
           launch: (request) => ({
             file: request.argv[0] ?? options.bash,
             args: request.argv.slice(1),
+            argv0: undefined,
             cwd: `/proc/${process.pid}/fd/${request.cwd}`,
             uid: request.uid,
             gid: request.uid === undefined ? undefined : (request.gid ?? request.uid)

@@ -106,8 +106,9 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         if (!sandboxes.has(sandbox.id)) return Effect.void
         sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
         return Effect.gen(function* () {
-          yield* sandbox.instance.destroy
+          // First, since a process that waits for another one in the sandbox, and was stopped with it, would keep it from ending.
           yield* sandbox.commands.close
+          yield* sandbox.instance.destroy
           yield* Scope.close(sandbox.scope, Exit.void)
           sandboxes.delete(sandbox.id)
           yield* removeDirectory(sandbox.directory)
