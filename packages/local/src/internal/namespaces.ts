@@ -172,11 +172,13 @@ const script = (
       (path) => `[ ! -d ${quote(`root${path}`)} ] || mount -t tmpfs -o size=4k,mode=000 tmpfs ${quote(`root${path}`)}`
     ),
     "cd root",
-    "mkdir -p workspace mnt",
+    // Tested first, since each program that need not be started is one or two milliseconds.
+    "[ -d workspace ] || mkdir workspace",
+    "[ -d mnt ] || mkdir mnt",
     "pivot_root . mnt",
     "umount -l /mnt",
     "cd /",
-    `hostname ${quote(hostname)} || true`,
+    `{ echo ${quote(hostname)} >/proc/sys/kernel/hostname; } 2>/dev/null || hostname ${quote(hostname)} || true`,
     `echo "ready $pid"`,
     hold
   )
@@ -206,6 +208,7 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
           Fs.mkdirSync(`${directory}/root`, { recursive: true })
           Fs.mkdirSync(`${layers}/tmp`, { recursive: true })
           if (options.userNamespace) Fs.mkdirSync(`${layers}/root`, { recursive: true })
+          else if (!Fs.existsSync("/workspace")) Fs.mkdirSync(`${layers}/upper/workspace`, { recursive: true })
           for (const path of plan.directories) Fs.mkdirSync(`${directory}/${path}`, { recursive: true })
           Fs.chmodSync(`${layers}/tmp`, 0o1777)
         },

@@ -20,8 +20,9 @@ const members = (marker: string, directory: string): Array<number> => {
   return allPids().filter((pid) => {
     if (pid === process.pid) return false
     try {
-      if (readFileOr(`/proc/${pid}/cmdline`, "").startsWith(wanted)) return true
-      if (`\0${readFileOr(`/proc/${pid}/environ`, "")}`.includes(`\0${wanted}`)) return true
+      const environment = readFileOr(`/proc/${pid}/environ`, "")
+      if (environment === "" && readFileOr(`/proc/${pid}/cmdline`, "").startsWith(wanted)) return true
+      if (`\0${environment}`.includes(`\0${wanted}`)) return true
       const cwd = Fs.readlinkSync(`/proc/${pid}/cwd`)
       return cwd === directory || cwd.startsWith(`${directory}/`)
     } catch {
