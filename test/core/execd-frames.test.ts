@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Execd } from "@sandglass/core"
-import { makeFrameDecoder } from "../../packages/core/src/internal/frames.js"
+import { makeFrameDecoder } from "../../packages/core/src/internal/execd/frames.js"
 
 const encoder = new TextEncoder()
 

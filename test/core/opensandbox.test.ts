@@ -131,6 +131,7 @@ describe("create", () => {
         Effect.gen(function* () {
           yield* api.create({ snapshotId: "snap" })
           yield* api.create({ extensions: { poolRef: "pool" } })
+          yield* api.create({ image: "y", extensions: { poolRef: "pool" } })
           yield* api.create({
             image: "x",
             networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "pypi.org" }] },
@@ -151,9 +152,10 @@ describe("create", () => {
               }
             ]
           })
-          const [snapshot, pool, image] = server.requests.map(({ json }) => json as { readonly [key: string]: unknown })
+          const [snapshot, pool, pooledImage, image] = server.requests.map(({ json }) => json as { readonly [key: string]: unknown })
           assert.hasAllKeys(snapshot, ["snapshotId", "resourceLimits", "metadata"])
           assert.hasAllKeys(pool, ["extensions", "metadata"])
+          assert.hasAllKeys(pooledImage, ["image", "extensions", "metadata"])
           assert.deepInclude(image, {
             networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "pypi.org" }] },
             credentialProxy: { enabled: true },
@@ -179,6 +181,7 @@ describe("create", () => {
       [{}, /exactly one of .* not none/],
       [{ image: "x", snapshotId: "y" }, /image and snapshotId/],
       [{ snapshotId: "y", extensions: { poolRef: "p" } }, /snapshotId and extensions.poolRef/],
+      [{ image: "x", snapshotId: "y", extensions: { poolRef: "p" } }, /image and snapshotId and extensions.poolRef/],
       [{ image: "" }, /image is empty/],
       [{ image: { uri: " " } }, /image is empty/],
       [{ image: "x", entrypoint: [] }, /entrypoint is empty/],

@@ -7,32 +7,26 @@
  * @since 0.1.0
  */
 import * as FetchHttpClient from "@effect/platform/FetchHttpClient"
-import * as HttpBody from "@effect/platform/HttpBody"
 import * as HttpClient from "@effect/platform/HttpClient"
-import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
-import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
-import * as Arr from "effect/Array"
-import * as Chunk from "effect/Chunk"
-import * as Clock from "effect/Clock"
 import * as Config from "effect/Config"
 import type * as ConfigError from "effect/ConfigError"
 import * as Context from "effect/Context"
-import * as DateTime from "effect/DateTime"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import { identity } from "effect/Function"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
-import * as Stream from "effect/Stream"
+import type * as Stream from "effect/Stream"
 import { IdGenerator } from "./IdGenerator.js"
-import { endpointUrl, lifecycleBase, originOf } from "./internal/address.js"
-import * as Http from "./internal/http.js"
-import type { Where } from "./internal/httpError.js"
-import { invalidRequest, neverSent } from "./internal/httpError.js"
+import * as Http from "./internal/http/client.js"
+import * as Client from "./internal/http/endpointClient.js"
 import * as Labels from "./internal/labels.js"
-import * as Wire from "./internal/lifecycleWire.js"
-import { instant } from "./internal/nullish.js"
+import { makeCaller } from "./internal/openSandbox/caller.js"
+import { makeCreate } from "./internal/openSandbox/create.js"
+import { makeEndpoint } from "./internal/openSandbox/endpoints.js"
+import { makeSandboxes } from "./internal/openSandbox/sandboxes.js"
+import { makeSnapshots } from "./internal/openSandbox/snapshots.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
 
 /**
@@ -165,7 +159,7 @@ export interface Volume {
 }
 
 /**
- * What to make a sandbox from. Exactly one of `image`, `snapshotId` and `extensions.poolRef` must be given.
+ * What to make a sandbox from. Exactly one of `image`, `snapshotId` and `extensions.poolRef` must be given; a pool may be given an image as well.
  *
  * @since 0.1.0
  * @category models
@@ -385,32 +379,8 @@ export const labelValue: (text: string) => string = Labels.labelValue
  * @since 0.1.0
  * @category utils
  */
-export const endpointClient = (client: HttpClient.HttpClient, endpoint: Endpoint): HttpClient.HttpClient => {
-  const names = Object.keys(endpoint.headers)
-  return Http.redacting(
-    HttpClient.mapRequest(client, (request) =>
-      HttpClientRequest.setHeaders(
-        HttpClientRequest.prependUrl(request, endpoint.url),
-        names.map((name): [string, string] => {
-          const value = endpoint.headers[name]
-          return [name, value === undefined ? "" : Redacted.value(value)]
-        })
-      )
-    ),
-    names.map((name) => name.toLowerCase())
-  )
-}
-
-const sourceAttributes = (request: CreateRequest): { readonly [key: string]: string } => {
-  const image = typeof request.image === "string" ? request.image : request.image?.uri
-  const out: Record<string, string> = {}
-  if (image !== undefined) out["sandbox.image"] = image
-  if (request.snapshotId !== undefined) out["snapshot.id"] = request.snapshotId
-  return out
-}
-
-const span = (method: string, attributes: { readonly [key: string]: unknown } = {}) =>
-  Effect.withSpan(`OpenSandbox.${method}`, { captureStackTrace: false, attributes })
+export const endpointClient: (client: HttpClient.HttpClient, endpoint: Endpoint) => HttpClient.HttpClient =
+  Client.endpointClient
 
 /**
  * Builds the service on whatever `HttpClient` is there. The wait between the looks for a lost create is 0.5 to 4 seconds.
@@ -428,395 +398,15 @@ export const make = (
       yield* Effect.serviceOption(FetchHttpClient.RequestInit),
       options.transformClient ?? identity
     )
-    const base = lifecycleBase(options.url ?? defaultUrl)
-    const requestTimeout = Duration.decode(options.requestTimeout ?? "30 seconds")
-    const createTimeout = Duration.decode(options.createTimeout ?? "5 minutes")
-    const policy = Http.retryPolicy(options.retry)
-    const retry = Http.retrying(policy)
-
-    const request = (
-      method: "GET" | "POST" | "PATCH" | "DELETE",
-      path: string,
-      init: {
-        readonly params?: ReadonlyArray<readonly [string, string]> | undefined
-        readonly body?: unknown
-      } = {}
-    ): HttpClientRequest.HttpClientRequest =>
-      HttpClientRequest.make(method)(`${base}${path}`, {
-        acceptJson: true,
-        ...(init.params === undefined ? {} : { urlParams: init.params }),
-        ...(init.body === undefined ? {} : { body: HttpBody.unsafeJson(init.body) }),
-        ...(options.apiKey === undefined ? {} : { headers: { [Http.apiKeyHeader]: Redacted.value(options.apiKey) } })
-      })
-
-    // built anew for each attempt, so that the key is unwrapped at the last moment
-    const call = <A>(
-      where: Where,
-      make: () => HttpClientRequest.HttpClientRequest,
-      decode: (response: HttpClientResponse.HttpClientResponse) => Effect.Effect<A, OpenSandboxError>,
-      timeout: Duration.Duration = requestTimeout
-    ): Effect.Effect<A, OpenSandboxError> => Effect.suspend(() => Http.send(httpClient, where, timeout, make(), decode))
-
-    const where = (method: string): Where => ({ module: "OpenSandbox", method })
-
-    const sandboxPath = (at: Where, sandboxId: string, rest = "") =>
-      Effect.map(Http.segment(at, "sandbox id", sandboxId), (id) => `/sandboxes/${id}${rest}`)
-
-    const snapshotPath = (at: Where, snapshotId: string) =>
-      Effect.map(Http.segment(at, "snapshot id", snapshotId), (id) => `/snapshots/${id}`)
-
-    const sandboxBody = (at: Where) => {
-      const decode = Http.jsonBody(at, Wire.schemas.Sandbox)
-      return (response: HttpClientResponse.HttpClientResponse) => Effect.map(decode(response), Wire.sandboxInfo)
-    }
-
-    const snapshotBody = (at: Where) => {
-      const decode = Http.jsonBody(at, Wire.schemas.Snapshot)
-      return (response: HttpClientResponse.HttpClientResponse) => Effect.map(decode(response), Wire.snapshotInfo)
-    }
-
-    const paged = <Item, A extends { readonly id: string }>(
-      page: (number: number) => Effect.Effect<
-        {
-          readonly items?: ReadonlyArray<Item> | null | undefined
-          readonly pagination?: { readonly hasNextPage?: boolean | null | undefined } | null | undefined
-        },
-        OpenSandboxError
-      >,
-      convert: (item: Item) => A
-    ): Stream.Stream<A, OpenSandboxError> =>
-      Stream.suspend(() => {
-        // what is created while the pages are read pushes others on to the next page, where they come a second time
-        const seen = new Set<string>()
-        return Stream.paginateChunkEffect(1, (number) =>
-          Effect.map(page(number), ({ items, pagination }) => {
-            const fresh = (items ?? []).map(convert).filter(({ id }) => !seen.has(id))
-            for (const { id } of fresh) seen.add(id)
-            const more = pagination?.hasNextPage === true && (items ?? []).length > 0
-            return [Chunk.unsafeFromArray(fresh), more ? Option.some(number + 1) : Option.none()]
-          })
-        )
-      })
-
-    const listAt = (
-      at: Where,
-      filter: ListOptions,
-      wrap: <A>(self: Effect.Effect<A, OpenSandboxError>) => Effect.Effect<A, OpenSandboxError>
-    ): Stream.Stream<SandboxInfo, OpenSandboxError> => {
-      const metadata = Object.entries(filter.metadata ?? {})
-      const params: ReadonlyArray<readonly [string, string]> = [
-        ...(filter.states ?? []).map((state) => ["state", state] as const),
-        ...(metadata.length === 0
-          ? []
-          : [
-              [
-                "metadata",
-                metadata.map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(value)}`).join("&")
-              ] as const
-            ])
-      ]
-      const decode = Http.jsonBody(at, Wire.schemas.SandboxPage)
-      return paged(
-        (number) =>
-          wrap(
-            call(
-              at,
-              () =>
-                request("GET", "/sandboxes", {
-                  params: [...params, ["page", String(number)], ["pageSize", String(filter.pageSize ?? 100)]]
-                }),
-              decode
-            )
-          ),
-        Wire.sandboxInfo
-      )
-    }
-
-    const pageSizeProblem = (pageSize: number | undefined): string | undefined =>
-      pageSize === undefined || (Number.isInteger(pageSize) && pageSize >= 1)
-        ? undefined
-        : `pageSize is a whole number from 1 on, not ${pageSize}`
-
-    const list = (filter: ListOptions = {}): Stream.Stream<SandboxInfo, OpenSandboxError> =>
-      Stream.suspend(() => {
-        const at = where("list")
-        const problem = pageSizeProblem(filter.pageSize) ?? Labels.metadataProblem(filter.metadata ?? {})
-        return problem === undefined ? listAt(at, filter, retry) : Stream.fail(invalidRequest(at, problem))
-      }).pipe(Stream.withSpan("OpenSandbox.list", { captureStackTrace: false }))
-
-    const remove = (at: Where, sandboxId: string): Effect.Effect<void, OpenSandboxError> =>
-      Effect.flatMap(sandboxPath(at, sandboxId), (path) =>
-        retry(call(at, () => request("DELETE", path), Http.noBody)).pipe(
-          Effect.catchIf(
-            (error) => error.reason === "NotFound" || error.status === 409,
-            () => Effect.void
-          )
-        )
-      )
-
-    /** Looks for the sandbox of a create whose answer never came. */
-    const findCreated = (
-      at: Where,
-      createKey: string,
-      delays: ReadonlyArray<number>
-    ): Effect.Effect<Option.Option<SandboxInfo>> => {
-      const look = listAt(at, { metadata: { [Wire.createKeyLabel]: createKey } }, identity).pipe(
-        // a server that ignores the filter answers with everybody's
-        Stream.filter((sandbox) => sandbox.metadata[Wire.createKeyLabel] === createKey),
-        Stream.runHead,
-        Effect.orElseSucceed(() => Option.none<SandboxInfo>())
-      )
-      const loop = (index: number): Effect.Effect<Option.Option<SandboxInfo>> => {
-        const delay = delays[index]
-        return delay === undefined
-          ? Effect.succeedNone
-          : Effect.sleep(delay).pipe(
-              Effect.zipRight(look),
-              Effect.flatMap((found) => (Option.isSome(found) ? Effect.succeed(found) : loop(index + 1)))
-            )
-      }
-      return loop(0)
-    }
-
-    const isAmbiguous = (error: OpenSandboxError): boolean => {
-      switch (error.reason) {
-        case "Transport":
-          return !neverSent(error)
-        case "Timeout":
-        case "Decode":
-          return true
-        case "ServerError":
-          // with a code it is the server itself that says no; without one it is something in between
-          return error.status !== undefined && error.status >= 500 && error.status !== 501 && error.code === undefined
-        default:
-          return false
-      }
-    }
-
-    const create = (input: CreateRequest): Effect.Effect<SandboxInfo, OpenSandboxError> => {
-      const at = where("create")
-      return Effect.suspend(() => {
-        const problem = Wire.createProblem(input)
-        return problem === undefined ? next : Effect.fail(invalidRequest(at, problem))
-      }).pipe(
-        Effect.flatMap((createKey) =>
-          call(
-            at,
-            () => request("POST", "/sandboxes", { body: Wire.createBody(input, createKey) }),
-            sandboxBody(at),
-            createTimeout
-          ).pipe(
-            Effect.catchIf(isAmbiguous, (error) =>
-              Effect.flatMap(
-                findCreated(at, createKey, [0, 500, 1000, 2000, 4000]),
-                Option.match({ onNone: () => Effect.fail(error), onSome: Effect.succeed })
-              )
-            ),
-            Effect.onInterrupt(() =>
-              findCreated(at, createKey, [100, 500, 1500, 2500]).pipe(
-                Effect.flatMap(
-                  Option.match({
-                    onNone: () => Effect.void,
-                    onSome: ({ id }) => remove(at, id)
-                  })
-                ),
-                Effect.interruptible,
-                Effect.timeout("10 seconds"),
-                Effect.catchAllCause((cause) =>
-                  Effect.logWarning("a sandbox may be left over from an interrupted create", cause).pipe(
-                    Effect.annotateLogs({ [Wire.createKeyLabel]: createKey })
-                  )
-                )
-              )
-            )
-          )
-        ),
-        Effect.tap(({ id }) => Effect.annotateCurrentSpan("sandbox.id", id)),
-        span("create", sourceAttributes(input))
-      )
-    }
-
-    const get = (sandboxId: string): Effect.Effect<SandboxInfo, OpenSandboxError> => {
-      const at = where("get")
-      return sandboxPath(at, sandboxId).pipe(
-        Effect.flatMap((path) => retry(call(at, () => request("GET", path), sandboxBody(at)))),
-        span("get", { "sandbox.id": sandboxId })
-      )
-    }
-
-    const ask =
-      (method: "pause" | "resume") =>
-      (sandboxId: string): Effect.Effect<void, OpenSandboxError> => {
-        const at = where(method)
-        return sandboxPath(at, sandboxId, `/${method}`).pipe(
-          Effect.flatMap((path) => call(at, () => request("POST", path), Http.noBody)),
-          span(method, { "sandbox.id": sandboxId })
-        )
-      }
-
-    /** The server's clock when it answered; `undefined` where it does not say. */
-    const serverTime = (response: HttpClientResponse.HttpClientResponse): number | undefined => {
-      const millis = Date.parse(response.headers.date ?? "")
-      return Number.isNaN(millis) ? undefined : millis
-    }
-
-    const renew = (sandboxId: string, duration: Duration.DurationInput): Effect.Effect<number, OpenSandboxError> => {
-      const at = where("renew")
-      return Effect.gen(function* () {
-        const millis = Duration.toMillis(duration)
-        if (!(millis > 0) || !Number.isFinite(millis)) {
-          return yield* Effect.fail(invalidRequest(at, "the time to live must be positive and finite"))
-        }
-        const path = yield* sandboxPath(at, sandboxId)
-        const body = sandboxBody(at)
-        const [info, now] = yield* retry(
-          call(
-            at,
-            () => request("GET", path),
-            (response) => Effect.map(body(response), (info) => [info, serverTime(response)] as const)
-          )
-        )
-        const target = (now ?? (yield* Clock.currentTimeMillis)) + millis
-        if (info.expiresAt !== undefined && info.expiresAt >= target) return info.expiresAt
-        const expiresAt = DateTime.formatIso(DateTime.unsafeMake(target))
-        const renewed = yield* call(
-          at,
-          () => request("POST", `${path}/renew-expiration`, { body: { expiresAt } }),
-          Http.jsonBody(at, Wire.schemas.Renewal)
-        )
-        return instant(renewed?.expiresAt) ?? target
-      }).pipe(span("renew", { "sandbox.id": sandboxId }))
-    }
-
-    const endpoint = (sandboxId: string, port: number): Effect.Effect<Endpoint, OpenSandboxError> => {
-      const at = where("endpoint")
-      return Effect.gen(function* () {
-        if (!Number.isInteger(port) || port < 1 || port > 65535) {
-          return yield* Effect.fail(invalidRequest(at, `a port is a whole number from 1 to 65535, not ${port}`))
-        }
-        const path = yield* sandboxPath(at, sandboxId, `/endpoints/${port}`)
-        const params = options.useServerProxy === true ? [["use_server_proxy", "true"] as const] : undefined
-        const document = yield* retry(
-          call(at, () => request("GET", path, { params }), Http.jsonBody(at, Wire.schemas.Endpoint))
-        )
-        const url = endpointUrl(document.endpoint, base)
-        const headers: Record<string, Redacted.Redacted> = {}
-        for (const [name, value] of Object.entries(document.headers ?? {})) headers[name] = Redacted.make(value)
-        const origin = originOf(url)
-        if (
-          options.useServerProxy === true &&
-          options.apiKey !== undefined &&
-          origin !== undefined &&
-          origin === originOf(base) &&
-          !Object.keys(headers).some((name) => name.toLowerCase() === Http.apiKeyHeader)
-        ) {
-          headers[Http.apiKeyHeader] = options.apiKey
-        }
-        return { url, headers }
-      }).pipe(span("endpoint", { "sandbox.id": sandboxId, "sandbox.port": port }))
-    }
-
-    const patchMetadata = (
-      sandboxId: string,
-      patch: { readonly [key: string]: string | null }
-    ): Effect.Effect<SandboxInfo, OpenSandboxError> => {
-      const at = where("patchMetadata")
-      return Effect.gen(function* () {
-        const problem = Labels.metadataProblem(patch)
-        if (problem !== undefined) return yield* Effect.fail(invalidRequest(at, problem))
-        const path = yield* sandboxPath(at, sandboxId, "/metadata")
-        return yield* call(at, () => request("PATCH", path, { body: patch }), sandboxBody(at))
-      }).pipe(span("patchMetadata", { "sandbox.id": sandboxId }))
-    }
-
-    const createSnapshot = (
-      sandboxId: string,
-      input: { readonly name?: string | undefined } = {}
-    ): Effect.Effect<SnapshotInfo, OpenSandboxError> => {
-      const at = where("createSnapshot")
-      return Effect.gen(function* () {
-        if (input.name === "") return yield* Effect.fail(invalidRequest(at, "the name of the snapshot is empty"))
-        const path = yield* sandboxPath(at, sandboxId, "/snapshots")
-        return yield* call(
-          at,
-          () => request("POST", path, { body: { name: input.name } }),
-          snapshotBody(at),
-          createTimeout
-        )
-      }).pipe(
-        Effect.tap(({ id }) => Effect.annotateCurrentSpan("snapshot.id", id)),
-        span("createSnapshot", { "sandbox.id": sandboxId })
-      )
-    }
-
-    const getSnapshot = (snapshotId: string): Effect.Effect<SnapshotInfo, OpenSandboxError> => {
-      const at = where("getSnapshot")
-      return snapshotPath(at, snapshotId).pipe(
-        Effect.flatMap((path) => retry(call(at, () => request("GET", path), snapshotBody(at)))),
-        span("getSnapshot", { "snapshot.id": snapshotId })
-      )
-    }
-
-    const listSnapshots: Context.Tag.Service<OpenSandbox>["listSnapshots"] = (filter = {}) =>
-      Stream.suspend(() => {
-        const at = where("listSnapshots")
-        const problem = pageSizeProblem(filter.pageSize)
-        if (problem !== undefined) return Stream.fail(invalidRequest(at, problem))
-        const params: ReadonlyArray<readonly [string, string]> = [
-          ...(filter.sandboxId === undefined ? [] : [["sandboxId", filter.sandboxId] as const]),
-          ...(filter.states ?? []).map((state) => ["state", state] as const)
-        ]
-        const decode = Http.jsonBody(at, Wire.schemas.SnapshotPage)
-        return paged(
-          (number) =>
-            retry(
-              call(
-                at,
-                () =>
-                  request("GET", "/snapshots", {
-                    params: Arr.appendAll(params, [
-                      ["page", String(number)] as const,
-                      ["pageSize", String(filter.pageSize ?? 100)] as const
-                    ])
-                  }),
-                decode
-              )
-            ),
-          Wire.snapshotInfo
-        )
-      }).pipe(Stream.withSpan("OpenSandbox.listSnapshots", { captureStackTrace: false }))
-
-    const deleteSnapshot = (snapshotId: string): Effect.Effect<void, OpenSandboxError> => {
-      const at = where("deleteSnapshot")
-      return snapshotPath(at, snapshotId).pipe(
-        Effect.flatMap((path) => retry(call(at, () => request("DELETE", path), Http.noBody))),
-        Effect.catchIf(
-          (error) => error.reason === "NotFound",
-          () => Effect.void
-        ),
-        span("deleteSnapshot", { "snapshot.id": snapshotId })
-      )
-    }
-
+    const caller = makeCaller(options, httpClient)
     return OpenSandbox.of({
-      create,
-      get,
-      list,
-      delete: (sandboxId) => remove(where("delete"), sandboxId).pipe(span("delete", { "sandbox.id": sandboxId })),
-      pause: ask("pause"),
-      resume: ask("resume"),
-      renew,
-      endpoint,
-      patchMetadata,
-      createSnapshot,
-      getSnapshot,
-      listSnapshots,
-      deleteSnapshot,
+      create: makeCreate(caller, next),
+      ...makeSandboxes(caller),
+      endpoint: makeEndpoint(caller),
+      ...makeSnapshots(caller),
       httpClient
     })
   })
-
-const defaultUrl = "http://127.0.0.1:8080"
 
 /**
  * The service on an `HttpClient` of the application's own.

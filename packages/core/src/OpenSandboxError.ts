@@ -1,5 +1,5 @@
 /**
- * The one error that talking to an OpenSandbox server, or to execd inside a sandbox, fails with.
+ * The one error that talking to an OpenSandbox server fails with, or to execd and the egress sidecar inside a sandbox.
  *
  * @since 0.1.0
  */
@@ -47,14 +47,15 @@ export const OpenSandboxErrorReason = Schema.Literal(
 export type OpenSandboxErrorReason = typeof OpenSandboxErrorReason.Type
 
 /**
- * A call to the lifecycle API (`module: "OpenSandbox"`) or to execd (`module: "Execd"`) failed.
+ * A call to the lifecycle API (`module: "OpenSandbox"`), to execd (`module: "Execd"`) or to the egress sidecar (`module: "Egress"`) failed.
  *
  * @since 0.1.0
  * @category errors
  */
-export class OpenSandboxError
-  extends Schema.TaggedError<OpenSandboxError>("@sandglass/core/OpenSandboxError")("OpenSandboxError", {
-    module: Schema.Literal("OpenSandbox", "Execd"),
+export class OpenSandboxError extends Schema.TaggedError<OpenSandboxError>("@sandglass/core/OpenSandboxError")(
+  "OpenSandboxError",
+  {
+    module: Schema.Literal("OpenSandbox", "Execd", "Egress"),
     /** The operation, e.g. `create`. */
     method: Schema.String,
     reason: OpenSandboxErrorReason,
@@ -69,8 +70,8 @@ export class OpenSandboxError
     /** Milliseconds to wait, from `Retry-After`. */
     retryAfter: Schema.optional(Schema.Number),
     cause: Schema.optional(Schema.Defect)
-  })
-{
+  }
+) {
   /**
    * @since 0.1.0
    */
@@ -82,8 +83,12 @@ export class OpenSandboxError
    * @since 0.1.0
    */
   get isRetryable(): boolean {
-    return this.reason === "Transport" || this.reason === "Timeout" || this.reason === "RateLimited" ||
+    return (
+      this.reason === "Transport" ||
+      this.reason === "Timeout" ||
+      this.reason === "RateLimited" ||
       (this.reason === "ServerError" && this.status !== undefined && this.status !== 501)
+    )
   }
 
   override get message(): string {

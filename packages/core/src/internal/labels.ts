@@ -1,5 +1,5 @@
 /** @internal */
-import { sha256Hex } from "./sha256.js"
+import { createHash } from "node:crypto"
 
 const name = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/
 const subdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/
@@ -17,7 +17,7 @@ export const labelValue = (text: string): string => {
     units[i * 2] = unit >> 8
     units[i * 2 + 1] = unit & 0xff
   }
-  const hash = sha256Hex(units).slice(0, 32)
+  const hash = createHash("sha256").update(units).digest("hex").slice(0, 32)
   const readable = text
     .slice(0, 60)
     .replace(/[^A-Za-z0-9]+/g, "-")

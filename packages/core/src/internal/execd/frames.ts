@@ -1,9 +1,9 @@
 /** @internal */
 import * as Predicate from "effect/Predicate"
-import type { ExecdEvent } from "../Execd.js"
-import { concat, decodeUtf8, snippet } from "./httpBody.js"
-import type { ErrorDocument } from "./httpError.js"
-import { errorDocument } from "./httpError.js"
+import type { ExecdEvent } from "../../Execd.js"
+import { concat, decodeUtf8, snippet } from "../http/body.js"
+import type { ErrorDocument } from "../http/error.js"
+import { errorDocument } from "../http/error.js"
 
 /**
  * Why a stream cannot be read on: the server reports an error in it, or it is no event stream.
@@ -15,11 +15,11 @@ export type FrameFailure =
   | { readonly _tag: "Garbage"; readonly description: string }
 
 /** @internal */
-export interface FrameDecoder {
+export interface FrameDecoder<Other = never> {
   /** The events that one network read completes. */
-  readonly push: (bytes: Uint8Array) => Array<ExecdEvent>
+  readonly push: (bytes: Uint8Array) => Array<ExecdEvent | Other>
   /** The events of a last frame that nothing terminates. */
-  readonly end: () => Array<ExecdEvent>
+  readonly end: () => Array<ExecdEvent | Other>
   /** Whether the terminal event was seen; nothing after it counts. */
   readonly isDone: () => boolean
   readonly failure: () => FrameFailure | undefined
@@ -59,6 +59,16 @@ const failedExit = (event: { readonly [key: string]: unknown }): ExecdEvent => {
   }
 }
 
+/** @internal */
+export interface FrameOptions<Other = never> {
+  /** Whether the text of an event is a line without its end. */
+  readonly lines: boolean
+  /** Whether `execution_complete` means started rather than succeeded. */
+  readonly background: boolean
+  /** What events of further types say; `undefined` for those that say nothing. */
+  readonly other?: ((event: { readonly [key: string]: unknown }) => Other | undefined) | undefined
+}
+
 /**
  * Reads execd's event stream: one JSON object a line, bare or behind `data:`, lines ended by LF or CRLF, cut anywhere.
  *
@@ -67,12 +77,7 @@ const failedExit = (event: { readonly [key: string]: unknown }): ExecdEvent => {
  *
  * @internal
  */
-export const makeFrameDecoder = (options: {
-  /** Whether the text of an event is a line without its end. */
-  readonly lines: boolean
-  /** Whether `execution_complete` means started rather than succeeded. */
-  readonly background: boolean
-}): FrameDecoder => {
+export const makeFrameDecoder = <Other = never>(options: FrameOptions<Other>): FrameDecoder<Other> => {
   const decoder = new TextDecoder()
   let carry = new Uint8Array(0)
   let carried = 0
@@ -84,7 +89,7 @@ export const makeFrameDecoder = (options: {
   let document: Array<Uint8Array> | undefined
   let documentSize = 0
 
-  let events: Array<ExecdEvent> = []
+  let events: Array<ExecdEvent | Other> = []
   let stream: "stdout" | "stderr" = "stdout"
   let text = ""
 
@@ -144,6 +149,12 @@ export const makeFrameDecoder = (options: {
         const reported = errorDocument(event)
         if (reported !== undefined) failure = { _tag: "Reported", document: reported }
         return
+      }
+      default: {
+        const other = options.other?.(event)
+        if (other === undefined) return
+        flush()
+        events.push(other)
       }
     }
   }
@@ -260,7 +271,7 @@ export const makeFrameDecoder = (options: {
     carried = needed
   }
 
-  const take = (): Array<ExecdEvent> => {
+  const take = (): Array<ExecdEvent | Other> => {
     flush()
     const out = events
     events = []

@@ -3,7 +3,6 @@ import * as HttpClient from "@effect/platform/HttpClient"
 import type * as HttpClientError from "@effect/platform/HttpClientError"
 import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
 import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
-import type * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as ExecutionStrategy from "effect/ExecutionStrategy"
@@ -12,112 +11,11 @@ import * as Mailbox from "effect/Mailbox"
 import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import type { Endpoint, OpenSandbox } from "../OpenSandbox.js"
-import { endpointClient } from "../OpenSandbox.js"
-import { OpenSandboxError } from "../OpenSandboxError.js"
-import type { RetryPolicy } from "./http.js"
-import { isOk, isTransient, retryDelay } from "./http.js"
-import type { Where } from "./httpError.js"
-import { fromClientError, fromResponse, timedOut } from "./httpError.js"
-
-/** @internal */
-export const execdPort = 44772
-
-/** @internal */
-export interface Connection {
-  readonly endpoint: Endpoint
-  readonly client: HttpClient.HttpClient
-}
-
-/**
- * The endpoint of one sandbox: asked for on first use, by one caller at a time, and kept until it is dropped.
- *
- * @internal
- */
-export interface Connections {
-  readonly get: Effect.Effect<Connection, OpenSandboxError>
-  /** Forgets this connection, unless a newer one took its place already. */
-  readonly drop: (connection: Connection) => Effect.Effect<void>
-  readonly dropAll: Effect.Effect<void>
-}
-
-/** @internal */
-export const makeConnections = (api: Context.Tag.Service<OpenSandbox>, sandboxId: string): Connections => {
-  const semaphore = Effect.unsafeMakeSemaphore(1)
-  let current: Connection | undefined
-  let generation = 0
-  const resolve: Effect.Effect<Connection, OpenSandboxError> = Effect.suspend(() => {
-    if (current !== undefined) return Effect.succeed(current)
-    const asked = generation
-    return Effect.flatMap(api.endpoint(sandboxId, execdPort), (endpoint) => {
-      // dropped while it was on its way: it may be the old one
-      if (asked !== generation) return resolve
-      current = { endpoint, client: endpointClient(api.httpClient, endpoint) }
-      return Effect.succeed(current)
-    })
-  })
-  return {
-    get: Effect.suspend(() => (current === undefined ? semaphore.withPermits(1)(resolve) : Effect.succeed(current))),
-    drop: (connection) =>
-      Effect.sync(() => {
-        if (current === connection) current = undefined
-      }),
-    dropAll: Effect.sync(() => {
-      current = undefined
-      generation++
-    })
-  }
-}
-
-/** Whether an error may mean that the sandbox has moved. */
-const isStale = (error: OpenSandboxError): boolean => error.reason === "Transport" || error.status === 401
-
-/** An error of execd's own is its last word; what stands between may do better next time. */
-const isWorthRepeating = (error: OpenSandboxError): boolean =>
-  error.module === "Execd" && isTransient(error) && !(error.status === 500 && error.code !== undefined)
-
-/**
- * Runs `use` with the endpoint, and drops the endpoint where the failure may be its fault.
- *
- * @internal
- */
-export const withConnection = <A, R>(
-  connections: Connections,
-  use: (connection: Connection) => Effect.Effect<A, OpenSandboxError, R>
-): Effect.Effect<A, OpenSandboxError, R> =>
-  Effect.flatMap(connections.get, (connection) =>
-    Effect.tapError(use(connection), (error) =>
-      error.module === "Execd" && (isStale(error) || error.reason === "Timeout")
-        ? connections.drop(connection)
-        : Effect.void
-    )
-  )
-
-/**
- * The same for what may be repeated: once at once with a new endpoint where the old one may be stale, then as the policy says.
- *
- * @internal
- */
-export const repeatable = <A, R>(
-  connections: Connections,
-  policy: RetryPolicy,
-  use: (connection: Connection, attempt: number) => Effect.Effect<A, OpenSandboxError, R>
-): Effect.Effect<A, OpenSandboxError, R> => {
-  const loop = (attempt: number, repeated: number, resolved: boolean): Effect.Effect<A, OpenSandboxError, R> =>
-    Effect.catchAll(
-      withConnection(connections, (connection) => use(connection, attempt)),
-      (error) => {
-        if (error.module === "Execd" && isStale(error) && !resolved) return loop(attempt + 1, repeated, true)
-        return repeated < policy.times && isWorthRepeating(error)
-          ? retryDelay(policy, repeated, error).pipe(
-              Effect.flatMap((millis) => Effect.sleep(millis)),
-              Effect.zipRight(Effect.suspend(() => loop(attempt + 1, repeated + 1, resolved)))
-            )
-          : Effect.fail(error)
-      }
-    )
-  return loop(0, 0, false)
-}
+import { OpenSandboxError } from "../../OpenSandboxError.js"
+import { isOk } from "./client.js"
+import type { Connection } from "./connections.js"
+import type { Where } from "./error.js"
+import { fromClientError, fromResponse, timedOut } from "./error.js"
 
 /** @internal */
 export interface Opened {

@@ -4,13 +4,13 @@ import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Predicate from "effect/Predicate"
-import type { OpenSandboxErrorReason } from "../OpenSandboxError.js"
-import { OpenSandboxError } from "../OpenSandboxError.js"
-import { decodeUtf8, readCapped, snippet } from "./httpBody.js"
+import type { OpenSandboxErrorReason } from "../../OpenSandboxError.js"
+import { OpenSandboxError } from "../../OpenSandboxError.js"
+import { decodeUtf8, readCapped, snippet } from "./body.js"
 
 /** @internal */
 export interface Where {
-  readonly module: "OpenSandbox" | "Execd"
+  readonly module: "OpenSandbox" | "Execd" | "Egress"
   readonly method: string
 }
 
@@ -148,6 +148,9 @@ export const parseErrorBody = (text: string): ErrorDocument => {
   return description === "" ? {} : { description }
 }
 
+/** What these say is about what they ran. */
+const runs = new Set(["command", "runInSession", "runCode"])
+
 const missing = /no such file or directory|not found|does not exist|not exist/i
 
 /** @internal */
@@ -169,7 +172,7 @@ export const reasonOf = (where: Where, status: number, document: ErrorDocument):
   // execd answers 500 for a missing file, and says so in prose only
   if (
     where.module === "Execd" &&
-    where.method !== "command" &&
+    !runs.has(where.method) &&
     status === 500 &&
     document.description !== undefined &&
     missing.test(document.description)

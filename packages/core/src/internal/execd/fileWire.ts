@@ -1,7 +1,7 @@
 /** @internal */
 import * as Schema from "effect/Schema"
-import type { FileInfo, Mode, Permission } from "../Execd.js"
-import { instant, nullish } from "./nullish.js"
+import type { FileInfo, Mode, Permission } from "../../Execd.js"
+import { instant, nullish } from "../http/nullish.js"
 
 const Info = Schema.Struct({
   path: nullish(Schema.String),
@@ -62,3 +62,7 @@ export const permissionBody = (permission: Permission) => ({
   group: permission.group,
   mode: permission.mode === undefined ? undefined : modeDigits(permission.mode)
 })
+
+/** @internal */
+export const pathsProblem = (paths: ReadonlyArray<string>): string | undefined =>
+  paths.includes("") ? "a path is empty" : undefined
