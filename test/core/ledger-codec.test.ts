@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import type { LedgerEvent } from "@sandglass/core"
 import { LedgerContract } from "@sandglass/core/testing"
 import * as FastCheck from "effect/FastCheck"
-import * as Codec from "../../packages/core/src/internal/ledgerCodec.js"
+import * as Codec from "../../packages/core/src/internal/ledger/codec.js"
 
 const codeUnits = FastCheck.array(
   FastCheck.oneof(

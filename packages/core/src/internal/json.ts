@@ -9,12 +9,12 @@ export const jsonObject = (fields: { readonly [key: string]: Json | undefined })
   return object
 }
 
+export const isJsonObject = (value: Json | undefined): value is { readonly [key: string]: Json } =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
 /** A field of a JSON object; undefined where there is none, or no object. */
 export const jsonField = (value: Json | undefined, name: string): Json | undefined =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-    ? // Array.isArray does not narrow readonly arrays away.
-      (value as { readonly [key: string]: Json })[name]
-    : undefined
+  isJsonObject(value) ? value[name] : undefined
 
 export const stringField = (value: Json | undefined, name: string): string | undefined => {
   const field = jsonField(value, name)

@@ -3,8 +3,8 @@
  */
 import type { SqlError } from "@effect/sql/SqlError"
 import * as Predicate from "effect/Predicate"
-import type { LedgerErrorReason } from "../LedgerError.js"
-import { LedgerError } from "../LedgerError.js"
+import type { LedgerErrorReason } from "../../LedgerError.js"
+import { LedgerError } from "../../LedgerError.js"
 
 const codeOf = (cause: unknown, depth = 0): string | undefined =>
   Predicate.hasProperty(cause, "code") && typeof cause.code === "string"

@@ -1,8 +1,9 @@
 /**
  * The older spellings of events, and what rows in them look like in today's.
  */
-import type { Json, LedgerEntry } from "../LedgerEvent.js"
-import { EventName } from "../LedgerEvent.js"
+import type { Json, LedgerEntry } from "../../LedgerEvent.js"
+import { EventName } from "../../LedgerEvent.js"
+import { isJsonObject } from "../json.js"
 
 const today: ReadonlyMap<string, string> = new Map([
   ["sandbox_created", EventName.sandboxCreated],
@@ -40,18 +41,15 @@ export const milestones: ReadonlyArray<string> = [
 /** The rows that carry output, in every spelling. */
 export const outputEvents: ReadonlyArray<string> = [EventName.execOutput, execEvent]
 
-export const isRecord = (payload: Json | undefined): payload is { readonly [key: string]: Json } =>
-  typeof payload === "object" && payload !== null && !Array.isArray(payload)
-
 /** Whether a row is output in the older spelling, whose line ends may have been removed. */
 export const isLegacyOutput = (event: string, payload: Json | undefined): boolean =>
   event === execEvent &&
-  isRecord(payload) &&
+  isJsonObject(payload) &&
   (payload["type"] === "stdout" || payload["type"] === "stderr" || payload["type"] === "stdin")
 
 /** Whether the output of the exec that this event started was stored as it arrived, line ends included. */
 export const isRawStart = (payload: Json | undefined): boolean =>
-  isRecord(payload) && (payload["interactive"] === true || payload["code"] !== undefined)
+  isJsonObject(payload) && (payload["interactive"] === true || payload["code"] !== undefined)
 
 const withoutEnvValues = (payload: { readonly [key: string]: Json }): Json => {
   const { env, ...rest } = payload
@@ -60,7 +58,7 @@ const withoutEnvValues = (payload: { readonly [key: string]: Json }): Json => {
   }
   const names = Array.isArray(env)
     ? env.map((item: Json) => String(item).split("=", 1)[0] ?? "")
-    : isRecord(env)
+    : isJsonObject(env)
       ? Object.keys(env)
       : []
   return { ...rest, envNames: names }
@@ -68,7 +66,7 @@ const withoutEnvValues = (payload: { readonly [key: string]: Json }): Json => {
 
 /** An entry in today's spelling. `raw` says whether the output of its exec was stored with its line ends. */
 export const normalize = (entry: LedgerEntry, raw: boolean): LedgerEntry => {
-  if (isLegacyOutput(entry.event, entry.payload) && isRecord(entry.payload)) {
+  if (isLegacyOutput(entry.event, entry.payload) && isJsonObject(entry.payload)) {
     const text = entry.payload["text"]
     return {
       ...entry,
@@ -83,7 +81,7 @@ export const normalize = (entry: LedgerEntry, raw: boolean): LedgerEntry => {
   if (event === undefined) {
     return entry
   }
-  return entry.event === "exec_start" && isRecord(entry.payload)
+  return entry.event === "exec_start" && isJsonObject(entry.payload)
     ? { ...entry, event, payload: withoutEnvValues(entry.payload) }
     : { ...entry, event }
 }

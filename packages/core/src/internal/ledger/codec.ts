@@ -5,7 +5,8 @@
  * exactly these escapes in JSONB, and databases in general cannot hold the two in a text column, so they are escaped
  * once more, in a form that is ordinary text. What was escaped says so by a marker that nobody else writes.
  */
-import type { Json } from "../LedgerEvent.js"
+import type { Json } from "../../LedgerEvent.js"
+import { isJsonObject } from "../json.js"
 
 /** Marks an escaped payload: as an additional key of an object, or as the key of a wrapper around anything else. */
 export const payloadMarker = "$sandglass.escaped"
@@ -55,9 +56,6 @@ export const decodeText = (stored: string): string => {
   return encodeText(text) === stored ? text : stored
 }
 
-const isRecord = (value: unknown): value is { readonly [key: string]: Json } =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-
 const escapeKey = (key: string): string => (key === payloadMarker ? hex("$") + key.slice(1) : escapeText(key))
 
 /** `Object.fromEntries` and not assignment: a key may be `__proto__`. */
@@ -66,7 +64,7 @@ const mapStrings = (value: Json, key: (key: string) => string, text: (text: stri
     ? text(value)
     : Array.isArray(value)
       ? value.map((item: Json) => mapStrings(item, key, text))
-      : isRecord(value)
+      : isJsonObject(value)
         ? Object.fromEntries(Object.entries(value).map(([name, item]) => [key(name), mapStrings(item, key, text)]))
         : value
 
@@ -75,13 +73,13 @@ const everyString = (value: Json, predicate: (text: string) => boolean): boolean
     ? predicate(value)
     : Array.isArray(value)
       ? value.every((item: Json) => everyString(item, predicate))
-      : isRecord(value)
+      : isJsonObject(value)
         ? Object.entries(value).every(([name, item]) => predicate(name) && everyString(item, predicate))
         : true
 
 const escapePayload = (value: Json): Json => {
   const escaped = mapStrings(value, escapeKey, escapeText)
-  return isRecord(escaped)
+  return isJsonObject(escaped)
     ? Object.fromEntries([...Object.entries(escaped), [payloadMarker, escapedObject]])
     : { [payloadMarker]: wrapped, value: escaped }
 }
@@ -124,7 +122,7 @@ const unwrapDoubleEncoded = (text: string): Json | undefined => {
  */
 export const encodePayload = (value: Json, text: string, restricted: boolean): string => {
   const ambiguous =
-    typeof value === "string" ? unwrapDoubleEncoded(value) !== undefined : isRecord(value) && hasMarker(value)
+    typeof value === "string" ? unwrapDoubleEncoded(value) !== undefined : isJsonObject(value) && hasMarker(value)
   return ambiguous || (restricted && unsafeJson.test(text)) ? JSON.stringify(escapePayload(value)) : text
 }
 
@@ -135,7 +133,7 @@ export const decodePayload = (stored: string): Json => {
     return stored
   }
   const value = typeof parsed === "string" ? (unwrapDoubleEncoded(parsed) ?? parsed) : parsed
-  return isRecord(value) && hasMarker(value) ? unescapePayload(value) : value
+  return isJsonObject(value) && hasMarker(value) ? unescapePayload(value) : value
 }
 
 /** A payload that can be stored: its value as it will be read back, and its JSON text. */

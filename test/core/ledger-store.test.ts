@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Ledger, LedgerError } from "@sandglass/core"
+import { Ledger, LedgerError, LedgerStore } from "@sandglass/core"
 import * as Arr from "effect/Array"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -15,10 +15,10 @@ const error = (reason: LedgerError.LedgerErrorReason) =>
   new LedgerError.LedgerError({ method: "backend", reason, description: "no" })
 
 /** A backend that stores nothing and counts ids, so that a test sees what it is asked for. */
-const backend = (overrides: Partial<Ledger.Encoded>) => {
-  const batches: Array<ReadonlyArray<Ledger.NewRow>> = []
+const backend = (overrides: Partial<LedgerStore.LedgerStore>) => {
+  const batches: Array<ReadonlyArray<LedgerStore.NewRow>> = []
   let id = 0
-  const encoded: Ledger.Encoded = {
+  const store: LedgerStore.LedgerStore = {
     restrictedJson: false,
     append: (rows) =>
       Effect.sync(() => {
@@ -37,18 +37,18 @@ const backend = (overrides: Partial<Ledger.Encoded>) => {
     deleteEnvironment: () => Effect.succeed(false),
     ...overrides
   }
-  return { batches, encoded, append: encoded.append }
+  return { batches, store, append: store.append }
 }
 
-describe("Ledger.makeEncoded", () => {
+describe("LedgerStore.makeLedger", () => {
   it.effect("finds the rows that a database refuses and stores all others", () =>
     Effect.gen(function* () {
       const plain = backend({})
-      const { encoded } = backend({
+      const { store } = backend({
         append: (rows) =>
           rows.some(({ event }) => event === "refused") ? Effect.fail(error("Constraint")) : plain.append(rows)
       })
-      const ledger = yield* Ledger.makeEncoded(encoded)
+      const ledger = yield* LedgerStore.makeLedger(store)
       const refused = [0, 17, 18, 99]
       const failure = yield* Effect.flip(
         ledger.appendAll(
@@ -75,11 +75,11 @@ describe("Ledger.makeEncoded", () => {
   it.effect("passes on what is no fault of the rows, once, under the name of the operation", () =>
     Effect.gen(function* () {
       let calls = 0
-      const { encoded } = backend({
+      const { store } = backend({
         append: () => Effect.suspend(() => Effect.fail(error(++calls > 0 ? "Connection" : "Unknown"))),
         page: () => Effect.fail(error("Contention"))
       })
-      const ledger = yield* Ledger.makeEncoded(encoded)
+      const ledger = yield* LedgerStore.makeLedger(store)
       const failure = yield* Effect.flip(ledger.appendAll(Arr.makeBy(10, () => ({ ...base, event: "note" }))))
       assert.strictEqual(failure.reason, "Connection")
       assert.strictEqual(failure.method, "appendAll")
@@ -96,14 +96,14 @@ describe("Ledger.makeEncoded", () => {
       const gate = yield* Deferred.make<void>()
       const entered = yield* Deferred.make<void>()
       const plain = backend({})
-      const { encoded } = backend({
+      const { store } = backend({
         append: (rows) =>
           Deferred.succeed(entered, undefined).pipe(
             Effect.zipRight(Deferred.await(gate)),
             Effect.zipRight(plain.append(rows))
           )
       })
-      const ledger = yield* Ledger.makeEncoded(encoded)
+      const ledger = yield* LedgerStore.makeLedger(store)
       const first = yield* Effect.fork(ledger.append({ ...base, event: "first" }))
       yield* Deferred.await(entered)
       const others = yield* Effect.forEach(Arr.range(1, 20), (payload) =>
@@ -139,14 +139,14 @@ describe("Ledger.makeEncoded", () => {
       const gate = yield* Deferred.make<void>()
       const entered = yield* Deferred.make<void>()
       const plain = backend({})
-      const { encoded } = backend({
+      const { store } = backend({
         append: (rows) =>
           Deferred.succeed(entered, undefined).pipe(
             Effect.zipRight(Deferred.await(gate)),
             Effect.zipRight(plain.append(rows))
           )
       })
-      const ledger = yield* Ledger.makeEncoded(encoded)
+      const ledger = yield* LedgerStore.makeLedger(store)
       const fibers = yield* Effect.forEach(Arr.range(0, 2), (payload) =>
         Effect.fork(ledger.append({ ...base, event: "note", payload }))
       )

@@ -1,0 +1,187 @@
+/**
+ * For those who write a backend: where a ledger keeps its rows.
+ *
+ * A {@link LedgerStore} takes rows in and gives rows out, all of them text and numbers. {@link makeLedger} makes a
+ * ledger of it: it checks events and queries, stamps the time, encodes payloads, lets concurrent appends share a
+ * commit, reads the older spellings of events, pages, and follows.
+ *
+ * `LedgerContract.suite` of `@sandglass/core/testing` proves a store through the ledger that is made of it.
+ *
+ * @since 0.1.0
+ */
+import type { NonEmptyReadonlyArray } from "effect/Array"
+import type * as Context from "effect/Context"
+import type * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import type * as Option from "effect/Option"
+import type * as Stream from "effect/Stream"
+import * as internal from "./internal/ledger/make.js"
+import type { EnvironmentRecord, Ledger, SandboxStatus } from "./Ledger.js"
+import type { LedgerError } from "./LedgerError.js"
+import type { Cursor } from "./LedgerEvent.js"
+
+/**
+ * A row as a backend stores it: text and numbers only. `payload` is JSON text, `event` is spelled as it was written.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Row {
+  readonly id: number
+  readonly sandboxId: string
+  readonly name: string
+  readonly stepIdx: number
+  readonly branch: number | null
+  readonly event: string
+  readonly payload: string | null
+  readonly error: string | null
+  /** Epoch milliseconds. */
+  readonly ts: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface NewRow extends Omit<Row, "id"> {}
+
+/**
+ * Which rows a backend is asked for. `events` are spelled as they are stored.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface RowFilter {
+  readonly sandboxId?: string | undefined
+  readonly name?: string | undefined
+  readonly stepIdx?: number | undefined
+  readonly events?: ReadonlyArray<string> | undefined
+  readonly withoutOutput?: boolean | undefined
+}
+
+/**
+ * One page, and where the next one begins. A page may be short, or even empty, and still have a `next`: a backend
+ * bounds what a single query looks at.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Page<A, C> {
+  readonly rows: ReadonlyArray<A>
+  readonly next: C | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface PageQuery extends RowFilter {
+  readonly order: "asc" | "desc"
+  readonly after: Cursor | undefined
+  readonly until: Cursor | undefined
+  readonly limit: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface TailQuery extends RowFilter {
+  /** Rows with a greater id ... */
+  readonly after: number
+  /** ... up to and including this one. */
+  readonly upTo: number
+  readonly limit: number
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface SessionQuery {
+  readonly sandboxId?: string | undefined
+  readonly name?: string | undefined
+  readonly status?: SandboxStatus | undefined
+  /** Compared with `runId` in the payload of the created row. */
+  readonly runId?: string | undefined
+  readonly before: Cursor | undefined
+  readonly limit: number
+}
+
+/**
+ * A session: the row that created it, and what its lifecycle rows say.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface SessionRow {
+  readonly created: Row
+  readonly status: SandboxStatus
+  readonly closedAt: number | null
+}
+
+/**
+ * What a backend implements. Rows are complete and valid, queries were checked, text is text that any database can
+ * hold. Errors are `LedgerError`s whose `method` does not matter: the operation that failed is filled in.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface LedgerStore {
+  /** True for a database that refuses NUL and lone surrogates inside JSON. */
+  readonly restrictedJson: boolean
+  /**
+   * All rows or none, in order; returns their ids. Fails with `Constraint` where the database refuses the data: the
+   * rows are then tried in smaller groups until only the refused ones are left.
+   */
+  readonly append: (rows: NonEmptyReadonlyArray<NewRow>) => Effect.Effect<ReadonlyArray<number>, LedgerError>
+  /**
+   * Whether the calling fiber is in a transaction of its own that `append` joins. Its rows are then not merged with
+   * those of other fibers into one commit.
+   */
+  readonly joined: Effect.Effect<boolean>
+  /** Rows in `(ts, id)` order. */
+  readonly page: (query: PageQuery) => Effect.Effect<Page<Row, Cursor>, LedgerError>
+  /** Rows in `id` order. */
+  readonly tail: (query: TailQuery) => Effect.Effect<Page<Row, number>, LedgerError>
+  /** An id up to which nothing can appear any more that is not there yet; 0 for an empty ledger. */
+  readonly settledId: Effect.Effect<number, LedgerError>
+  /** Sessions, newest first. */
+  readonly sessions: (query: SessionQuery) => Effect.Effect<Page<SessionRow, Cursor>, LedgerError>
+  /** Removes the rows of one session; returns how many. */
+  readonly remove: (sandboxId: string) => Effect.Effect<number, LedgerError>
+  readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
+  /** In any order. */
+  readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>
+  readonly putEnvironment: (record: EnvironmentRecord) => Effect.Effect<void, LedgerError>
+  readonly deleteEnvironment: (name: string) => Effect.Effect<boolean, LedgerError>
+  /** How often a tail looks for what other processes appended; left out where there are none. */
+  readonly pollInterval?: Duration.DurationInput | undefined
+  /** Emits when another process may have appended something. A hint: losing one costs no more than a poll. */
+  readonly changes?: Stream.Stream<unknown, LedgerError> | undefined
+}
+
+/**
+ * The ledger that keeps its rows in this store. A store belongs to one ledger only.
+ *
+ * @example
+ * ```ts
+ * import { Ledger, LedgerError, LedgerStore } from "@sandglass/core"
+ * import { Config, Effect, Layer, Scope } from "effect"
+ *
+ * // Connects, and implements the interface.
+ * declare const open: (
+ *   url: string
+ * ) => Effect.Effect<LedgerStore.LedgerStore, LedgerError.LedgerError, Scope.Scope>
+ *
+ * export const layer = Layer.scoped(
+ *   Ledger.Ledger,
+ *   Config.string("LEDGER_URL").pipe(Effect.flatMap(open), Effect.flatMap(LedgerStore.makeLedger))
+ * )
+ * ```
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const makeLedger = (store: LedgerStore): Effect.Effect<Context.Tag.Service<Ledger>> =>
+  Effect.sync(() => internal.make(store))

@@ -1,0 +1,49 @@
+/**
+ * Reading what is there: entries, checkpoints, sandboxes.
+ */
+import * as Effect from "effect/Effect"
+import * as Stream from "effect/Stream"
+import type { Checkpoint, ReadOptions, SandboxDetails, SandboxFilter } from "../../Ledger.js"
+import type { LedgerError } from "../../LedgerError.js"
+import type { LedgerEntry } from "../../LedgerEvent.js"
+import { EventName } from "../../LedgerEvent.js"
+import type { LedgerStore } from "../../LedgerStore.js"
+import { decodeRows } from "./decoding.js"
+import { toCheckpoint, toDetails } from "./entries.js"
+import { firstPageSize, nextPageSize, paged } from "./pages.js"
+import { toRowFilter, toSessionFilter } from "./queries.js"
+
+export const entries = (store: LedgerStore, options: ReadOptions): Stream.Stream<LedgerEntry, LedgerError> => {
+  const filter = toRowFilter(options)
+  const { events, limit = Infinity, order = "asc", until } = options
+  return events?.length === 0
+    ? Stream.empty
+    : paged(options.after, limit, (after, count) =>
+        Effect.flatMap(store.page({ ...filter, order, after, until, limit: count }), ({ next, rows }) =>
+          Effect.map(decodeRows(store, rows, events), (items) => ({ items, next, nextSize: nextPageSize(rows) }))
+        )
+      )
+}
+
+export const checkpoints = (
+  store: LedgerStore,
+  sandboxId: string,
+  range: Pick<ReadOptions, "order" | "after">
+): Stream.Stream<Checkpoint, LedgerError> =>
+  Stream.filterMap(entries(store, { sandboxId, events: [EventName.checkpointCreated], ...range }), toCheckpoint)
+
+export const sandboxes = (store: LedgerStore, filter: SandboxFilter): Stream.Stream<SandboxDetails, LedgerError> => {
+  const { before, limit = Infinity, runId } = filter
+  const query = toSessionFilter(filter)
+  return paged(
+    typeof before === "number" ? { ts: before, id: Number.MIN_SAFE_INTEGER } : before,
+    limit,
+    (before, count) =>
+      Effect.map(store.sessions({ ...query, before, limit: count }), ({ next, rows }) => {
+        const all = rows.map(toDetails)
+        // The store compares what it can; whether it is the same text is decided here.
+        const items = runId === undefined ? all : all.filter((details) => details.runId === runId)
+        return { items, next, nextSize: firstPageSize }
+      })
+  )
+}

@@ -1,0 +1,38 @@
+/**
+ * Inserting many rows with few statements.
+ */
+
+import type { SqlError } from "@effect/sql/SqlError"
+import * as Effect from "effect/Effect"
+import type { NewRow } from "../../LedgerStore.js"
+
+/** Statement texts stay the same from call to call: drivers keep prepared statements by their text. */
+const batchSizes = [256, 64, 16, 4, 1] as const
+
+export const insertColumns = "sandbox_id, name, step_idx, branch, event, payload, error, ts"
+
+/** Appends the values of `insertColumns` to `params`. */
+export const rowParams = (rows: ReadonlyArray<NewRow>, params: Array<unknown>): Array<unknown> => {
+  for (const row of rows) {
+    params.push(row.sandboxId, row.name, row.stepIdx, row.branch, row.event, row.payload, row.error, row.ts)
+  }
+  return params
+}
+
+/** Calls `insert` with as few and as large batches as there are statements for. */
+export const makeInBatches = (textOf: (size: number) => string) => {
+  const texts = new Map(batchSizes.map((size) => [size, textOf(size)]))
+  return <A>(
+    rows: ReadonlyArray<NewRow>,
+    insert: (batch: ReadonlyArray<NewRow>, text: string) => Effect.Effect<A, SqlError>
+  ): Effect.Effect<Array<A>, SqlError> => {
+    const batches: Array<Effect.Effect<A, SqlError>> = []
+    let from = 0
+    for (const [size, text] of texts) {
+      for (; rows.length - from >= size; from += size) {
+        batches.push(insert(from === 0 && rows.length === size ? rows : rows.slice(from, from + size), text))
+      }
+    }
+    return Effect.all(batches)
+  }
+}

@@ -1,0 +1,50 @@
+/**
+ * Brings tables and indexes up to date. Does nothing where nothing is missing, however many processes start at once.
+ */
+import * as Effect from "effect/Effect"
+import type { LedgerError } from "../../LedgerError.js"
+import { created, milestone, noOutput } from "./conditions.js"
+import type { Dialect } from "./dialect.js"
+import type { Transactions } from "./transactions.js"
+import { execute } from "./transactions.js"
+
+const indexes: ReadonlyArray<readonly [name: string, on: string]> = [
+  ["alineo_events_name_sandbox_ts", "alineo_events(name, sandbox_id, ts, id)"],
+  ["sandglass_events_sandbox", "alineo_events(sandbox_id, ts, id)"],
+  ["sandglass_events_step", "alineo_events(sandbox_id, step_idx, ts, id)"],
+  ["sandglass_events_ts", "alineo_events(ts, id)"],
+  ["sandglass_events_no_output", `alineo_events(sandbox_id, ts, id) WHERE ${noOutput}`],
+  ["sandglass_events_milestones", `alineo_events(sandbox_id, ts, id) WHERE ${milestone}`],
+  ["sandglass_events_created", `alineo_events(ts, id) WHERE ${created}`],
+  ["sandglass_events_created_name", `alineo_events(name, ts, id) WHERE ${created}`]
+]
+
+const outdatedIndexes = ["alineo_events_sandbox_id", "alineo_events_name"]
+
+const createIndexes = indexes.map(([name, on]) => `CREATE INDEX IF NOT EXISTS ${name} ON ${on}`)
+const dropIndexes = outdatedIndexes.map((name) => `DROP INDEX IF EXISTS ${name}`)
+
+const missing = (tables: ReadonlyArray<string>, present: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const complete =
+    tables.every((ddl) => present.some((name) => ddl.includes(` ${name} (`))) &&
+    indexes.every(([name]) => present.includes(name))
+  return [
+    ...(complete ? [] : [...tables, ...createIndexes]),
+    ...(outdatedIndexes.some((name) => present.includes(name)) ? dropIndexes : [])
+  ]
+}
+
+export const migrate = (dialect: Dialect, { write }: Transactions): Effect.Effect<void, LedgerError> =>
+  write(
+    Effect.fnUntraced(function* (connection) {
+      if (dialect.migrationLock !== undefined) {
+        yield* execute(connection, dialect.migrationLock)
+      }
+      const present = yield* execute(connection, dialect.presentNames)
+      const statements = missing(
+        dialect.tables,
+        present.map(({ name }) => String(name))
+      )
+      yield* Effect.forEach(statements, (ddl) => execute(connection, ddl), { discard: true })
+    })
+  )

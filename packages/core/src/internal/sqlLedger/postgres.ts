@@ -1,0 +1,99 @@
+/**
+ * Postgres.
+ */
+import * as Effect from "effect/Effect"
+import { identity } from "effect/Function"
+import type { LedgerStore } from "../../LedgerStore.js"
+import type { Dialect } from "./dialect.js"
+import { insertColumns, makeInBatches, rowParams } from "./insert.js"
+import type { Integer } from "./rows.js"
+import type { Transactions } from "./transactions.js"
+import { execute } from "./transactions.js"
+
+const insertText = (size: number): string =>
+  `INSERT INTO alineo_events (${insertColumns}) VALUES ${Array.from({ length: size }, (_, row) => {
+    const at = (column: number) => `$${row * 8 + column}`
+    return `(${at(1)}, ${at(2)}, ${at(3)}, ${at(4)}, ${at(5)}, ${at(6)}::jsonb, ${at(7)}, ${at(8)})`
+  }).join(", ")} RETURNING id`
+
+const tables = [
+  "CREATE TABLE IF NOT EXISTS alineo_events (id BIGSERIAL PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
+    "step_idx INTEGER NOT NULL, branch INTEGER, event TEXT NOT NULL, payload JSONB, error TEXT, ts BIGINT NOT NULL)",
+  "CREATE TABLE IF NOT EXISTS alineo_environments (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL, " +
+    "image TEXT NOT NULL, built_at BIGINT NOT NULL)"
+]
+
+/** Any two processes that migrate must agree on it; nothing else may use it. */
+const migrationLock = 7267263538
+
+const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
+  const inBatches = makeInBatches(insertText)
+  return (rows) =>
+    write((connection) =>
+      Effect.map(
+        inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))),
+        (results) => results.flatMap((inserted) => inserted.map(({ id }) => Number(id)).sort((a, b) => a - b))
+      )
+    )
+}
+
+const makeRemove =
+  ({ write }: Transactions): LedgerStore["remove"] =>
+  (sandboxId) =>
+    write((connection) =>
+      Effect.map(
+        execute(
+          connection,
+          "WITH removed AS (DELETE FROM alineo_events WHERE sandbox_id = $1 RETURNING 1) " +
+            "SELECT count(*) AS count FROM removed",
+          [sandboxId]
+        ),
+        ([row]) => Number(row?.["count"])
+      )
+    )
+
+/** Who else writes to the table at this moment. `id` is an expression, read in the same statement. */
+const writers = ({ read }: Transactions, id: string) =>
+  read<{ readonly id: Integer; readonly writers: ReadonlyArray<string> }>(
+    `SELECT ${id} AS id, ARRAY(SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted ` +
+      "AND relation = 'alineo_events'::regclass AND mode = 'RowExclusiveLock' AND pid <> pg_backend_pid() AND database = " +
+      "(SELECT oid FROM pg_database WHERE datname = current_database())) AS writers"
+  )
+
+/**
+ * A transaction takes its ids before it commits, so a lower id may appear after a higher one. Whoever has taken an id
+ * holds a lock on the table until the end of the transaction: once the holders of now are gone, nothing can appear any
+ * more below what is visible now.
+ */
+const makeSettledId = (transactions: Transactions): LedgerStore["settledId"] =>
+  Effect.gen(function* () {
+    const [start] = yield* writers(transactions, "coalesce((SELECT max(id) FROM alineo_events), 0)")
+    let pending = start?.writers ?? []
+    for (let delay = 2; pending.length > 0; delay = Math.min(100, delay * 2)) {
+      yield* Effect.sleep(delay)
+      const [now] = yield* writers(transactions, "0")
+      pending = pending.filter((writer) => now?.writers.includes(writer) === true)
+    }
+    return Number(start?.id ?? 0)
+  })
+
+export const postgres: Dialect = {
+  restrictedJson: true,
+  param: (position) => `$${position}`,
+  unindexed: identity,
+  columns: "id, sandbox_id, name, step_idx, branch, event, payload::text AS payload, error, ts",
+  payloadText: "payload::text",
+  contains: (column, text) => `strpos(${column}, ${text}) > 0`,
+  eventIn: (list) => `event = ANY (ARRAY(SELECT jsonb_array_elements_text(${list}::jsonb)))`,
+  comparesPairs: true,
+  begin: "BEGIN",
+  tables,
+  presentNames:
+    "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p', 'i', 'I') AND pg_table_is_visible(oid)",
+  migrationLock: `SELECT pg_advisory_xact_lock(${migrationLock})`,
+  writes: (transactions) => ({
+    append: makeAppend(transactions),
+    remove: makeRemove(transactions),
+    settledId: makeSettledId(transactions)
+  })
+}

@@ -1,0 +1,144 @@
+/**
+ * The queries of a ledger. Where the wanted rows may be far apart, each looks at so many and says where to go on.
+ */
+import * as Effect from "effect/Effect"
+import type { LedgerError } from "../../LedgerError.js"
+import type { Cursor } from "../../LedgerEvent.js"
+import type { LedgerStore, PageQuery, SessionQuery, TailQuery } from "../../LedgerStore.js"
+import { isPlainJson } from "../ledger/codec.js"
+import { pageOf } from "../ledger/pages.js"
+import { closedAt, created, createdEvents, isPaused, milestone } from "./conditions.js"
+import type { Dialect } from "./dialect.js"
+import type { EventRow, Integer, SessionEventRow } from "./rows.js"
+import { toCursor, toRow, toSession } from "./rows.js"
+import { filterConditions, isSubset, Statement, selectPage, where } from "./statement.js"
+import type { Transactions } from "./transactions.js"
+
+/** How many rows a single query looks at where the wanted ones may be far apart. */
+const windowRows = 20_000
+const windowSessions = 1_000
+
+export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore, "page" | "tail" | "sessions"> => {
+  /** Where the row stands that is so many rows ahead; `undefined` when the end comes first. */
+  const placeAhead = (
+    range: Pick<PageQuery, "order" | "after" | "until">,
+    conditions: ReadonlyArray<string>,
+    offset: number
+  ): Effect.Effect<Cursor | undefined, LedgerError> => {
+    const statement = new Statement(dialect)
+    const text = selectPage(statement, "ts, id", () => [...conditions], range, { count: 1, offset })
+    return Effect.map(read<{ readonly ts: Integer; readonly id: Integer }>(text, statement.params), ([row]) =>
+      row === undefined ? undefined : toCursor(row)
+    )
+  }
+
+  const page = (query: PageQuery) =>
+    Effect.gen(function* () {
+      const direct =
+        query.sandboxId !== undefined ||
+        (query.events !== undefined && isSubset(query.events, createdEvents)) ||
+        (query.name === undefined &&
+          query.stepIdx === undefined &&
+          query.events === undefined &&
+          query.withoutOutput !== true)
+      // Matches may be rare: look at so many rows, and go on from there with the next page.
+      const end = direct ? undefined : yield* placeAhead(query, [], windowRows)
+      const until = end ?? query.until
+      const statement = new Statement(dialect)
+      const text = selectPage(
+        statement,
+        dialect.columns,
+        () => filterConditions(statement, query),
+        { ...query, until },
+        { count: query.limit }
+      )
+      const rows = yield* read<EventRow>(text, statement.params)
+      return pageOf(rows.map(toRow), query.limit, toCursor, end)
+    })
+
+  const tail = (query: TailQuery) =>
+    Effect.gen(function* () {
+      const end = Math.min(query.upTo, query.after + windowRows)
+      const statement = new Statement(dialect)
+      const range = [`id > ${statement.param(query.after)}`, `id <= ${statement.param(end)}`]
+      const { sandboxId, stepIdx, ...others } = query
+      const conditions = filterConditions(statement, others)
+      if (sandboxId !== undefined) {
+        conditions.push(`${dialect.unindexed("sandbox_id")} = ${statement.param(sandboxId)}`)
+      }
+      if (stepIdx !== undefined) {
+        conditions.push(`${dialect.unindexed("step_idx")} = ${statement.param(stepIdx)}`)
+      }
+      const text = `SELECT ${dialect.columns} FROM alineo_events${where([...range, ...conditions])} ORDER BY id LIMIT ${statement.param(
+        query.limit
+      )}`
+      const rows = (yield* read<EventRow>(text, statement.params)).map(toRow)
+      const last = rows[rows.length - 1]
+      if (last !== undefined && rows.length >= query.limit) {
+        return { rows, next: last.id }
+      }
+      if (end >= query.upTo) {
+        return { rows, next: undefined }
+      }
+      if (last !== undefined || sandboxId === undefined) {
+        return { rows, next: end }
+      }
+      // Nothing of this sandbox for a while: one look into its index says where it goes on.
+      const jump = new Statement(dialect)
+      const found = yield* read<{ readonly id: Integer | null }>(
+        `SELECT min(id + 0) AS id FROM alineo_events WHERE sandbox_id = ${jump.param(sandboxId)} AND ${dialect.unindexed(
+          "id"
+        )} > ${jump.param(end)}`,
+        jump.params
+      )
+      const next = found[0]?.id ?? undefined
+      return { rows, next: next === undefined || Number(next) > query.upTo ? undefined : Number(next) - 1 }
+    })
+
+  const sessions = (query: SessionQuery) =>
+    Effect.gen(function* () {
+      const { name, runId, sandboxId, status } = query
+      const range = { order: "desc" as const, after: query.before, until: undefined }
+      const end =
+        sandboxId !== undefined || (status === undefined && runId === undefined)
+          ? undefined
+          : yield* placeAhead(range, [created], windowSessions)
+      const statement = new Statement(dialect)
+      const text = selectPage(
+        statement,
+        `${dialect.columns}, ${closedAt} AS closed_at, ${isPaused} AS is_paused`,
+        () => {
+          const conditions = [created]
+          if (sandboxId !== undefined) {
+            conditions.push(milestone, `sandbox_id = ${statement.param(sandboxId)}`)
+          }
+          if (name !== undefined) {
+            const column = sandboxId === undefined ? "name" : dialect.unindexed("name")
+            conditions.push(`${column} = ${statement.param(name)}`)
+          }
+          if (runId !== undefined && isPlainJson(runId)) {
+            const quoted = JSON.stringify(runId)
+            const twice = JSON.stringify(quoted).slice(1, -1)
+            conditions.push(
+              `(${dialect.contains(dialect.payloadText, statement.param(quoted))} OR ${dialect.contains(
+                dialect.payloadText,
+                statement.param(twice)
+              )})`
+            )
+          }
+          if (status === "closed") {
+            conditions.push(`${closedAt} IS NOT NULL`)
+          } else if (status !== undefined) {
+            conditions.push(`${closedAt} IS NULL`, `coalesce(${isPaused}, 0) = ${status === "paused" ? 1 : 0}`)
+          }
+          return conditions
+        },
+        { ...range, until: end },
+        { count: query.limit }
+      )
+      const found = yield* read<SessionEventRow>(text, statement.params)
+      return pageOf(found.map(toSession), query.limit, ({ created }) => toCursor(created), end)
+    })
+
+  return { page, tail, sessions }
+}

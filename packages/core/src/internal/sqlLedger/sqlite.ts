@@ -1,0 +1,119 @@
+/**
+ * SQLite.
+ */
+import type { SqlError } from "@effect/sql/SqlError"
+import * as Arr from "effect/Array"
+import * as Effect from "effect/Effect"
+import type { LedgerStore, NewRow } from "../../LedgerStore.js"
+import type { Dialect } from "./dialect.js"
+import { isIdClash } from "./errors.js"
+import { insertColumns, makeInBatches, rowParams } from "./insert.js"
+import type { Transactions } from "./transactions.js"
+import { execute } from "./transactions.js"
+
+const removeRows = 5_000
+
+/** Only the first row asks for its id: the others follow it by themselves. */
+const insertText = (size: number): string =>
+  `INSERT INTO alineo_events (id, ${insertColumns}) VALUES ` +
+  "((SELECT CASE WHEN value >= ? THEN value + 1 END FROM sandglass_meta WHERE key = 'id_floor'), " +
+  `?, ?, ?, ?, ?, ?, ?, ?)${", (NULL, ?, ?, ?, ?, ?, ?, ?, ?)".repeat(size - 1)}`
+
+const tables = [
+  "CREATE TABLE IF NOT EXISTS alineo_events (id INTEGER PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
+    "step_idx INTEGER NOT NULL, branch INTEGER, event TEXT NOT NULL, payload TEXT, error TEXT, ts INTEGER NOT NULL)",
+  "CREATE TABLE IF NOT EXISTS alineo_environments (name TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL, " +
+    "image TEXT NOT NULL, built_at INTEGER NOT NULL)",
+  "CREATE TABLE IF NOT EXISTS sandglass_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
+]
+
+const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
+  const inBatches = makeInBatches(insertText)
+  /** An id that was in the table after its floor was last raised, as far as this handle knows. */
+  let knownId = 0
+
+  return (rows) =>
+    write((connection, joined) => {
+      let known = knownId
+      const insert = (batch: ReadonlyArray<NewRow>, text: string): Effect.Effect<unknown, SqlError> =>
+        execute(connection, text, rowParams(batch, [known])).pipe(
+          // Another process has already used the first id above the floor.
+          Effect.catchIf(isIdClash, () =>
+            Effect.flatMap(execute(connection, "SELECT max(id) AS id FROM alineo_events"), ([row]) => {
+              known = Number(row?.["id"])
+              return execute(connection, text, rowParams(batch, [known]))
+            })
+          )
+        )
+      // Ids are consecutive: nobody else writes while this transaction does.
+      return inBatches(rows, (batch, text) =>
+        Effect.map(
+          Effect.zipRight(insert(batch, text), execute(connection, "SELECT last_insert_rowid() AS id")),
+          ([row]) => {
+            const last = Number(row?.["id"])
+            known = last
+            return Array.from(batch, (_, position) => last - batch.length + 1 + position)
+          }
+        )
+      ).pipe(
+        Effect.map(Arr.flatten),
+        Effect.tap((ids) =>
+          Effect.sync(() => {
+            // What a joined transaction wrote may yet be rolled back.
+            knownId = joined ? knownId : Math.max(knownId, ids[ids.length - 1] ?? 0)
+          })
+        )
+      )
+    })
+}
+
+const makeRemove =
+  ({ write }: Transactions): LedgerStore["remove"] =>
+  (sandboxId) =>
+    write(
+      Effect.fnUntraced(function* (connection) {
+        // Without it SQLite would give the highest ids out again when their rows are gone.
+        yield* execute(
+          connection,
+          "INSERT INTO sandglass_meta (key, value) SELECT 'id_floor', coalesce(max(id), 0) FROM alineo_events WHERE true " +
+            "ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
+        )
+        let removed = 0
+        for (let count = removeRows; count === removeRows; ) {
+          yield* execute(
+            connection,
+            "DELETE FROM alineo_events WHERE id IN (SELECT id FROM alineo_events WHERE sandbox_id = ? LIMIT ?)",
+            [sandboxId, removeRows]
+          )
+          const [row] = yield* execute(connection, "SELECT changes() AS count")
+          count = Number(row?.["count"])
+          removed += count
+          // The driver is synchronous: other fibers get their turn between the pieces.
+          yield* Effect.yieldNow()
+        }
+        return removed
+      })
+    )
+
+export const sqlite: Dialect = {
+  restrictedJson: false,
+  param: () => "?",
+  unindexed: (column) => `+${column}`,
+  columns: `id, ${insertColumns}`,
+  payloadText: "payload",
+  contains: (column, text) => `instr(${column}, ${text}) > 0`,
+  eventIn: (list) => `+event IN (SELECT value FROM json_each(${list}))`,
+  comparesPairs: false,
+  begin: "BEGIN IMMEDIATE",
+  tables,
+  presentNames: "SELECT name FROM sqlite_master",
+  migrationLock: undefined,
+  writes: (transactions) => ({
+    append: makeAppend(transactions),
+    remove: makeRemove(transactions),
+    settledId: Effect.map(
+      transactions.read<{ readonly id: number | null }>("SELECT max(id) AS id FROM alineo_events"),
+      ([row]) => row?.id ?? 0
+    )
+  })
+}

@@ -1,0 +1,104 @@
+/**
+ * Texts of queries, with their parameters.
+ */
+import type { Cursor } from "../../LedgerEvent.js"
+import type { PageQuery, RowFilter } from "../../LedgerStore.js"
+import * as Legacy from "../ledger/legacy.js"
+import { created, createdEvents, milestone, noOutput } from "./conditions.js"
+import type { Dialect } from "./dialect.js"
+import type { Param } from "./transactions.js"
+
+/** The parameters of a statement, in the order in which its text names them. */
+export class Statement {
+  readonly params: Array<Param> = []
+  constructor(readonly dialect: Dialect) {}
+  param(value: Param): string {
+    this.params.push(value)
+    return this.dialect.param(this.params.length)
+  }
+}
+
+export const where = (conditions: ReadonlyArray<string>): string =>
+  conditions.length === 0 ? "" : ` WHERE ${conditions.join(" AND ")}`
+
+export const isSubset = (some: ReadonlyArray<string>, all: ReadonlyArray<string>): boolean =>
+  some.every((item) => all.includes(item))
+
+/** One condition for each part of the filter, the literal ones for the sake of the partial indexes. */
+export const filterConditions = (statement: Statement, filter: RowFilter): Array<string> => {
+  const { dialect } = statement
+  const conditions: Array<string> = []
+  if (filter.sandboxId !== undefined) {
+    conditions.push(`sandbox_id = ${statement.param(filter.sandboxId)}`)
+  }
+  if (filter.stepIdx !== undefined) {
+    const column = filter.sandboxId === undefined ? dialect.unindexed("step_idx") : "step_idx"
+    conditions.push(`${column} = ${statement.param(filter.stepIdx)}`)
+  }
+  if (filter.name !== undefined) {
+    conditions.push(`${dialect.unindexed("name")} = ${statement.param(filter.name)}`)
+  }
+  if (filter.events !== undefined) {
+    conditions.push(
+      filter.sandboxId === undefined && isSubset(filter.events, createdEvents)
+        ? created
+        : filter.sandboxId !== undefined && isSubset(filter.events, Legacy.milestones)
+          ? milestone
+          : filter.withoutOutput === true
+            ? noOutput
+            : "1 = 1",
+      dialect.eventIn(statement.param(JSON.stringify(filter.events)))
+    )
+  } else if (filter.withoutOutput === true) {
+    conditions.push(noOutput)
+  }
+  return conditions
+}
+
+const beginning: Cursor = { ts: Number.MIN_SAFE_INTEGER, id: 0 }
+const ending: Cursor = { ts: Number.MAX_SAFE_INTEGER, id: 0 }
+
+/** Beyond a place in `(ts, id)` order, in either direction, the place itself included or not. */
+const beyond = (statement: Statement, comparison: "<" | "<=" | ">" | ">=", cursor: Cursor): string =>
+  statement.dialect.comparesPairs
+    ? `(ts, id) ${comparison} (${statement.param(cursor.ts)}, ${statement.param(cursor.id)})`
+    : `ts ${comparison[0]}= ${statement.param(cursor.ts)} AND (ts ${comparison[0]} ${statement.param(cursor.ts)} OR id ${comparison} ${statement.param(
+        cursor.id
+      )})`
+
+/**
+ * A page in `(ts, id)` order. SQLite does not use an index for a comparison of pairs when one of them is the rowid, and
+ * would walk through all rows of one millisecond for each page that begins inside it: there it takes two searches.
+ */
+export const selectPage = (
+  statement: Statement,
+  select: string,
+  conditions: () => Array<string>,
+  range: Pick<PageQuery, "order" | "after" | "until">,
+  limit: { readonly count: number; readonly offset?: number }
+): string => {
+  const { order, until } = range
+  // A page without a cursor is the same statement, and a search all the same.
+  const after = range.after ?? (order === "asc" ? beginning : ending)
+  const [further, direction] = order === "asc" ? [">" as const, "ASC"] : ["<" as const, "DESC"]
+  const end = (): Array<string> =>
+    until === undefined ? [] : [beyond(statement, order === "asc" ? "<=" : ">=", until)]
+  const { count, offset = 0 } = limit
+  const slice =
+    offset === 0 ? () => statement.param(count) : () => `${statement.param(count)} OFFSET ${statement.param(offset)}`
+  const sorted = `ORDER BY ts ${direction}, id ${direction}`
+  if (statement.dialect.comparesPairs) {
+    const all = [...conditions(), beyond(statement, further, after), ...end()]
+    return `SELECT ${select} FROM alineo_events${where(all)} ${sorted} LIMIT ${slice()}`
+  }
+  const half = (condition: () => string, order: string): string =>
+    `SELECT * FROM (SELECT ${select} FROM alineo_events${where([...conditions(), condition(), ...end()])} ${order} LIMIT ${statement.param(
+      count + offset
+    )})`
+  const same = half(
+    () => `ts = ${statement.param(after.ts)} AND id ${further} ${statement.param(after.id)}`,
+    `ORDER BY id ${direction}`
+  )
+  const other = half(() => `ts ${further} ${statement.param(after.ts)}`, sorted)
+  return `${same} UNION ALL ${other} LIMIT ${slice()}`
+}
