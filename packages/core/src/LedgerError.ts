@@ -54,9 +54,7 @@ export class LedgerError extends Schema.TaggedError<LedgerError>("@sandglass/cor
   reason: LedgerErrorReason,
   description: Schema.optional(Schema.String),
   /** For `appendAll`: the positions in the given batch that were not stored; all others were. */
-  rejected: Schema.optional(
-    Schema.Array(Schema.Struct({ index: Schema.Number, description: Schema.String }))
-  ),
+  rejected: Schema.optional(Schema.Array(Schema.Struct({ index: Schema.Number, description: Schema.String }))),
   cause: Schema.optional(Schema.Defect)
 }) {
   /**
