@@ -44,6 +44,16 @@ export interface ExecOptions {
    * concurrently, so that they replay correctly whatever order they start in.
    */
   readonly key?: string | undefined
+  /**
+   * Standard input, sent before the command starts: text as UTF-8, bytes, or a Stream of bytes. Default: empty. It is not
+   * recorded.
+   */
+  readonly stdin?: string | Uint8Array | Stream.Stream<Uint8Array, unknown> | undefined
+  /**
+   * Runs the command at most once in this container: the same key, from whichever process, waits for the first run and gets its
+   * output and exit code, also after a lost connection or a crash. `ExecError` with reason `Killed` when the first run was killed.
+   */
+  readonly idempotencyKey?: string | undefined
   /** How many characters (UTF-16 code units) of stdout, and of stderr, a result keeps: head and tail. Default: 8,388,608. */
   readonly maxOutput?: number | undefined
 }
@@ -103,6 +113,18 @@ export interface Exec extends Effect.Effect<ExecResult, ExecFailure> {
     (target: Writable, stderr?: Writable): Effect.Effect<ExecResult, ExecFailure>
     <E, R>(sink: Sink.Sink<unknown, OutputChunk, unknown, E, R>): Effect.Effect<ExecResult, ExecFailure | E, R>
   }
+}
+
+/**
+ * Commands that share a directory and an environment: `cd` and `export` of one are there for the next. They run one after another.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Session {
+  readonly name: string
+  /** As `Sandbox.exec`; `cwd` and `env` of the options stay in force for the commands that follow. */
+  readonly exec: (command: string | ReadonlyArray<string>, options?: ExecOptions) => Exec
 }
 
 /**

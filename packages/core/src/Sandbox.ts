@@ -7,7 +7,7 @@ import type * as Duration from "effect/Duration"
 import type * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
-import type { Exec, ExecOptions, RunningExec } from "./Exec.js"
+import type { Exec, ExecOptions, RunningExec, Session } from "./Exec.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
@@ -31,6 +31,17 @@ export interface ForkOptions {
   readonly name?: string | undefined
   /** True: the fork outlives the scope. Default false. */
   readonly detached?: boolean | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface SessionOptions {
+  /** Default: `1`, `2`, … in the order in which they are made. */
+  readonly name?: string | undefined
+  /** Where its first command starts. Default: the container's. */
+  readonly cwd?: string | undefined
 }
 
 /**
@@ -71,6 +82,11 @@ export interface Sandbox {
     command: string | ReadonlyArray<string>,
     options?: ExecOptions
   ) => Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
+  /**
+   * A session: its commands share directory and environment, and are recorded and replayed like others. On a resumed sandbox the
+   * session of the same name (by default the same number) goes on where the checkpoint left it.
+   */
+  readonly createSession: (options?: SessionOptions) => Effect.Effect<Session, SandboxFailure, Scope.Scope>
   readonly files: SandboxFiles
   /** Takes a snapshot, waits until it is ready, and records it, under a tag if given: a place to resume from. */
   readonly checkpoint: (tag?: string) => Effect.Effect<Checkpoint, SandboxFailure>

@@ -11,13 +11,16 @@ import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import * as Sink from "effect/Sink"
 import * as Stream from "effect/Stream"
-import type { Exec, ExecOptions, ExecResult, OutputChunk, RunningExec, Writable } from "../Exec.js"
+import type { Exec, ExecOptions, ExecResult, OutputChunk, RunningExec, Session, Writable } from "../Exec.js"
 import type { Cursor } from "../LedgerEvent.js"
+import type { SessionOptions } from "../Sandbox.js"
 import type { ExecFailure } from "../SandboxError.js"
-import { CommandError, ExecError } from "../SandboxError.js"
-import type { ExecContext, Location, Outcome, Spec } from "./execution.js"
+import { CommandError, ExecError, SandboxError } from "../SandboxError.js"
+import { bounded } from "./bounded.js"
+import type { ExecContext, ExecSession, Location, Outcome, Spec } from "./execution.js"
 import { execution, recordedOutput, toOutput } from "./execution.js"
 import { OutputCollector, OutputTail } from "./output.js"
+import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
 
 const defaultMaxOutput = 8 * 1024 * 1024
@@ -210,6 +213,41 @@ const span =
 
 export const make = (context: ExecContext, command: string | ReadonlyArray<string>, options: ExecOptions = {}): Exec =>
   new ExecImpl(context, { command: commandLine(command), options })
+
+/** A session in a scope; what it kept in the container is forgotten with it. */
+export const createSession = (
+  context: ExecContext,
+  options: SessionOptions = {}
+): Effect.Effect<Session, SandboxError, Scope.Scope> =>
+  Effect.gen(function* () {
+    const name = options.name ?? String(++context.sequence.sessions)
+    if (name.trim() === "") {
+      return yield* new SandboxError({
+        method: "Sandbox.createSession",
+        reason: "InvalidOptions",
+        description: "the name is blank",
+        sandboxId: context.sandbox.id
+      })
+    }
+    const session: ExecSession = {
+      name,
+      script: (command, own) => Script.inSession(name, options, command, own),
+      oneAtATime: yield* Effect.makeSemaphore(1)
+    }
+    yield* Effect.addFinalizer(() =>
+      context.isClosed()
+        ? Effect.void
+        : bounded(
+            "forgetting a session",
+            "5 seconds",
+            Stream.runDrain(context.execd.command({ command: Script.forgetSession(name) }))
+          )
+    )
+    return {
+      name,
+      exec: (command, own = {}) => new ExecImpl(context, { command: commandLine(command), options: own, session })
+    }
+  })
 
 /** Starts a command in a scope; its consumers read what is recorded. */
 export const start = (

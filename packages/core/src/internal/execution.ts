@@ -23,6 +23,7 @@ import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import { bounded } from "./bounded.js"
 import { jsonObject, stringField } from "./json.js"
 import { OutputTail } from "./output.js"
+import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
 
 /** What the execs of one sandbox handle share. The mutable parts are touched only in synchronous steps. */
@@ -33,8 +34,9 @@ export interface ExecContext {
   readonly hooks: ComposedHooks
   readonly replay: Ref.Ref<Replay.ReplayIndex>
   readonly onDivergence: "fail" | "live"
-  readonly sequence: { last: number }
+  readonly sequence: { last: number; sessions: number }
   readonly running: RunningSeqs
+  readonly nextId: Effect.Effect<string>
   readonly isClosed: () => boolean
 }
 
@@ -89,21 +91,35 @@ export type Execution = Channel.Channel<Chunk.Chunk<OutputChunk>, unknown, ExecF
 export interface Spec {
   readonly command: string
   readonly options: ExecOptions
+  /** The session it runs in. */
+  readonly session?: ExecSession | undefined
+}
+
+/** What makes the commands of one session a sequence: the state that each leaves to the next. */
+export interface ExecSession {
+  readonly name: string
+  /** The shell script that runs a command with the session's state. */
+  readonly script: (command: string, options: ExecOptions) => string
+  readonly oneAtATime: Effect.Semaphore
 }
 
 const validate = (spec: Spec): Effect.Effect<void, SandboxError> => {
+  // A session's script handles the variables by name.
+  const variable = spec.session === undefined ? /^[^=\0]+$/ : /^[A-Za-z_][A-Za-z0-9_]*$/
   const problem =
     spec.command.trim() === ""
       ? "an empty command"
-      : spec.options.key === ""
-        ? "an empty key"
-        : spec.options.maxOutput !== undefined && !(spec.options.maxOutput >= 0)
-          ? "maxOutput must not be negative"
-          : spec.options.gid !== undefined && spec.options.uid === undefined
-            ? "gid needs uid"
-            : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
-              ? "timeout is no duration"
-              : undefined
+      : Object.keys(spec.options.env ?? {}).some((name) => !variable.test(name))
+        ? "the name of an environment variable is malformed"
+        : spec.options.key === "" || spec.options.idempotencyKey === ""
+          ? "an empty key"
+          : spec.options.maxOutput !== undefined && !(spec.options.maxOutput >= 0)
+            ? "maxOutput must not be negative"
+            : spec.options.gid !== undefined && spec.options.uid === undefined
+              ? "gid needs uid"
+              : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
+                ? "timeout is no duration"
+                : undefined
   return problem === undefined
     ? Effect.void
     : Effect.fail(new SandboxError({ method: "Sandbox.exec", reason: "InvalidOptions", description: problem }))
@@ -190,6 +206,33 @@ const commandIdTimeout = "2 seconds"
 const stopTimeout = "5 seconds"
 const recordTimeout = "5 seconds"
 
+/** Sends a command the way that its options ask for. */
+const send = (context: ExecContext, spec: Spec): Stream.Stream<ExecdEvent, OpenSandboxError> => {
+  const { idempotencyKey, shell, stdin, ...options } = spec.options
+  const inShell = shell === undefined ? spec.command : commandLine([shell, "-c", spec.command])
+  const inSession = spec.session === undefined ? inShell : spec.session.script(inShell, options)
+  const once = idempotencyKey === undefined ? inSession : Script.once(context.sandbox.id, idempotencyKey, inSession)
+  const request = (command: string) =>
+    context.execd.command({
+      command,
+      // A session has a directory of its own to start from.
+      cwd: spec.session === undefined ? options.cwd : undefined,
+      env: options.env,
+      timeout: options.timeout,
+      uid: options.uid,
+      gid: options.gid
+    })
+  if (stdin === undefined) return request(once)
+  return Stream.unwrap(
+    Effect.gen(function* () {
+      const path = `/tmp/.sandglass-stdin-${yield* context.nextId}`
+      // Another user's command has to be able to read it.
+      yield* context.execd.upload([{ path, content: stdin, mode: options.uid === undefined ? "600" : "644" }])
+      return request(Script.withInput(path, once))
+    })
+  )
+}
+
 const live = (
   context: ExecContext,
   spec: Spec,
@@ -244,6 +287,8 @@ const live = (
               key: options.key,
               cwd: options.cwd,
               shell: options.shell,
+              session: spec.session?.name,
+              idempotencyKey: options.idempotencyKey,
               envNames: options.env === undefined ? undefined : Object.keys(options.env)
             })
           )
@@ -254,16 +299,7 @@ const live = (
       yield* hooks.onExecStarted(sandbox, told)
 
       const startedAt = yield* Clock.currentTimeMillis
-      const pull = yield* Stream.toPull(
-        execd.command({
-          command: options.shell === undefined ? spec.command : commandLine([options.shell, "-c", spec.command]),
-          cwd: options.cwd,
-          env: options.env,
-          timeout: options.timeout,
-          uid: options.uid,
-          gid: options.gid
-        })
-      ).pipe(Scope.extend(connection))
+      const pull = yield* Stream.toPull(send(context, spec)).pipe(Scope.extend(connection))
 
       // The first pull outlives an interruption of the exec until the connection is closed: the id that it brings is what the
       // command can be stopped with.
@@ -434,12 +470,25 @@ const live = (
     })
   )
 
-/** One run: decides between replay and the real thing. */
+/** One run, after those before it where it belongs to a session. */
 export const execution = (
   context: ExecContext,
   spec: Spec,
   onStarted: (location: Location) => Effect.Effect<void> = () => Effect.void
-): Execution =>
+): Execution => {
+  const { session } = spec
+  return session === undefined
+    ? decided(context, spec, onStarted)
+    : Channel.unwrapScoped(
+        Effect.as(
+          Effect.acquireRelease(Effect.interruptible(session.oneAtATime.take(1)), () => session.oneAtATime.release(1)),
+          decided(context, spec, onStarted)
+        )
+      )
+}
+
+/** Decides between replay and the real thing. */
+const decided = (context: ExecContext, spec: Spec, onStarted: (location: Location) => Effect.Effect<void>): Execution =>
   Channel.unwrap(
     Effect.gen(function* () {
       yield* validate(spec)

@@ -256,6 +256,7 @@ const handle = (
     resourceId: session.resourceId,
     exec: (command, options) => InternalExec.make(context, command, options),
     start: (command, options) => InternalExec.start(context, command, options),
+    createSession: (options) => open("Sandbox.createSession", InternalExec.createSession(context, options)),
     files: SandboxFiles.make(context.execd),
     checkpoint: (tag) =>
       open(
@@ -336,7 +337,8 @@ const makeContext = (
       hooks: session.hooks,
       replay: yield* Ref.make(session.replay),
       onDivergence: session.onDivergence,
-      sequence: { last: session.lastSeq },
+      sequence: { last: session.lastSeq, sessions: 0 },
+      nextId: services.nextId,
       running: new RunningSeqs(),
       isClosed: () => lifetime.closed
     }
