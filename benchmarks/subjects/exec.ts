@@ -112,13 +112,13 @@ export const exec: Subject = {
             aim: { atLeast: 0.7 }
           },
           {
-            what: "(decoded + the same rows, raw driver) / decoded",
+            what: "decoded and the same rows by the raw driver",
             value: paired(times.decoded, floor, (a, b) => a / b),
             unit: "ratio",
-            note: "no code around this driver can do better"
+            note: "of decoded only: the most that can be reached"
           },
           {
-            what: "persisted / (decoded + the same rows, raw driver)",
+            what: "persisted / that bound",
             value: paired(floor, times.persisted, (a, b) => a / b),
             unit: "ratio"
           },
