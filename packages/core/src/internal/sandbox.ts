@@ -66,7 +66,7 @@ const poll = <A, E, E2>(
             )
       )
     )
-  return go(20)
+  return go(5)
 }
 
 const statusText = (status: Status<string>) =>
