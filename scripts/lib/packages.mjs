@@ -14,7 +14,8 @@ export const listFiles = (dir) =>
         .readdirSync(dir, { recursive: true, withFileTypes: true })
         .filter((entry) => entry.isFile())
         .map((entry) => path.relative(dir, path.join(entry.parentPath ?? entry.path, entry.name)).replaceAll("\\", "/"))
-        .sort()
+        // As Biome sorts imports and exports: whatever the case.
+        .sort((a, b) => a.toLowerCase().localeCompare(b.toLowerCase(), "en") || (a < b ? -1 : 1))
     : []
 
 const binTargets = (manifest) => {

@@ -7,6 +7,7 @@ import { Ledger, Sandboxes } from "@sandglass/core"
 import { LocalOpenSandbox } from "@sandglass/local"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import * as Chunk from "effect/Chunk"
+import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
@@ -50,10 +51,12 @@ const processes = () =>
       }
     })
 
+class Never extends Data.TaggedError("Never")<{ readonly what: string }> {}
+
 const eventually = (what: string, condition: () => boolean) =>
   Effect.sync(condition).pipe(
     Effect.repeat({ until: (held) => held, schedule: Schedule.spaced("20 millis") }),
-    Effect.timeoutFail({ duration: "10 seconds", onTimeout: () => new Error(`never: ${what}`) })
+    Effect.timeoutFail({ duration: "10 seconds", onTimeout: () => new Never({ what }) })
   )
 
 describe("on a real server with a real file", () => {
@@ -262,5 +265,5 @@ describe("on a real server with a real file", () => {
 const eventuallyEffect = <E>(condition: Effect.Effect<boolean, E>) =>
   condition.pipe(
     Effect.repeat({ until: (held) => held, schedule: Schedule.spaced("20 millis") }),
-    Effect.timeoutFail({ duration: "10 seconds", onTimeout: () => new Error("never") })
+    Effect.timeoutFail({ duration: "10 seconds", onTimeout: () => new Never({ what: "the condition" }) })
   )
