@@ -115,7 +115,7 @@ export const exec: Subject = {
             what: "decoded and the same rows by the raw driver",
             value: paired(times.decoded, floor, (a, b) => a / b),
             unit: "ratio",
-            note: "of decoded only: the most that can be reached"
+            note: "of decoded only: without fewer commits or a second thread, the most"
           },
           {
             what: "persisted / that bound",
