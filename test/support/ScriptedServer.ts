@@ -22,10 +22,14 @@
  * Bun's fetch drops data that it receives together with an unclean end of the connection (about a quarter of the time when nothing lies between): put
  * `sleep(500)`, or a `wait` for the consumer, in front of `reset` and `drop` where the data matters.
  *
+ * `webSocket(request, steps)` answers the handshake of a WebSocket; its steps are frames (`wsText`, `wsBinary`, `wsPing`, `wsClose`) among the others, and
+ * `request.frames` is what the client sends.
+ *
  * It uses real timers and sockets: inside `it.effect` either use `it.live`, or remember that only the client's side is on the TestClock.
  * Closing the scope destroys every socket.
  */
 
+import * as Crypto from "node:crypto"
 import * as Net from "node:net"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -34,6 +38,12 @@ import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
+
+export interface Frame {
+  /** 1 text, 2 binary, 8 close, 9 ping, 10 pong. */
+  readonly opcode: number
+  readonly payload: Buffer
+}
 
 export interface RecordedRequest {
   readonly index: number
@@ -50,6 +60,10 @@ export interface RecordedRequest {
   readonly text: string
   /** The body as JSON; throws when it is none. */
   readonly json: unknown
+  /** What the client sent on a WebSocket, unmasked. */
+  readonly frames: ReadonlyArray<Frame>
+  /** Waits until the client has sent a frame that the test is looking for. */
+  readonly waitForFrame: (matches: (frame: Frame) => boolean) => Effect.Effect<void>
   /** Whether the client closed the connection before the reply was finished. */
   readonly isDisconnected: () => boolean
   /** Waits until the client has closed the connection before the reply was finished. */
@@ -140,6 +154,71 @@ export const resetConnection: Reply = { status: 0, headers: {}, body: [reset], f
 /** No answer at all: the connection stays open. */
 export const silence: Reply = { status: 0, headers: {}, body: [hold], framing: "raw" }
 
+const wsFrame = (opcode: number, payload: Uint8Array): Uint8Array => {
+  const size = payload.length
+  const head = size < 126 ? Buffer.alloc(2) : size < 65536 ? Buffer.alloc(4) : Buffer.alloc(10)
+  head[0] = 0x80 | opcode
+  if (size < 126) {
+    head[1] = size
+  } else if (size < 65536) {
+    head[1] = 126
+    head.writeUInt16BE(size, 2)
+  } else {
+    head[1] = 127
+    head.writeBigUInt64BE(BigInt(size), 2)
+  }
+  return Buffer.concat([head, payload])
+}
+
+export const wsText = (value: unknown): Step => wsFrame(1, Buffer.from(JSON.stringify(value)))
+export const wsBinary = (...parts: ReadonlyArray<number | string | Uint8Array>): Step =>
+  wsFrame(2, Buffer.concat(parts.map((part) => (typeof part === "number" ? Buffer.from([part]) : Buffer.from(part)))))
+export const wsPing: Step = wsFrame(9, Buffer.alloc(0))
+export const wsClose = (code: number, reason = ""): Step =>
+  wsFrame(8, Buffer.concat([Buffer.from([code >> 8, code & 0xff]), Buffer.from(reason)]))
+
+/** The handshake of a WebSocket, and then the steps. Without a `hold`, `reset` or `drop` the connection ends after them. */
+export const webSocket = (request: RecordedRequest, steps: Iterable<Step>): Reply => {
+  const accept = Crypto.createHash("sha1")
+    .update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+    .digest("base64")
+  return {
+    status: 101,
+    headers: {},
+    framing: "raw",
+    body: (function* () {
+      yield `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`
+      yield* steps
+    })()
+  }
+}
+
+/** Frames out of a byte stream. Fragments count as frames of their own. */
+const makeFrameParser = (onFrame: (frame: Frame) => void): Parser => {
+  let pending: Buffer = Buffer.alloc(0)
+  return {
+    push: (data) => {
+      pending = Buffer.concat([pending, data])
+      for (;;) {
+        if (pending.length < 2) return
+        const short = pending.readUInt8(1) & 0x7f
+        const lengthBytes = short === 126 ? 2 : short === 127 ? 8 : 0
+        if (pending.length < 6 + lengthBytes) return
+        const size =
+          short === 126 ? pending.readUInt16BE(2) : short === 127 ? Number(pending.readBigUInt64BE(2)) : short
+        const start = 6 + lengthBytes
+        if (pending.length < start + size) return
+        const mask = pending.subarray(start - 4, start)
+        const payload = Buffer.from(pending.subarray(start, start + size)).map(
+          (byte, index) => byte ^ (mask[index % 4] ?? 0)
+        )
+        onFrame({ opcode: pending.readUInt8(0) & 0x0f, payload: Buffer.from(payload) })
+        pending = pending.subarray(start + size)
+      }
+    }
+  }
+}
+
 export const sequence = (...replies: ReadonlyArray<Reply | Handler>): Handler => {
   let next = 0
   return (request, index) => {
@@ -157,18 +236,19 @@ interface Parser {
 }
 
 /** Requests out of a byte stream: head, then a body by length or in chunks. */
-const makeParser = (onRequest: (head: string, body: Buffer) => void): Parser => {
+const makeParser = (onRequest: (head: string, body: Buffer) => void, onFrame: (frame: Frame) => void): Parser => {
   let pending: Buffer = Buffer.alloc(0)
   let head: string | undefined
   let body: Array<Buffer> = []
   let remaining = 0
-  let mode: "head" | "length" | "size" | "data" | "trailer" = "head"
+  let mode: "head" | "length" | "size" | "data" | "trailer" | "frames" = "head"
+  const frames = makeFrameParser(onFrame)
 
   const finish = () => {
     const complete = Buffer.concat(body)
     body = []
-    mode = "head"
     const done = head ?? ""
+    mode = /^upgrade:\s*websocket/im.test(done) ? "frames" : "head"
     head = undefined
     onRequest(done, complete)
   }
@@ -190,6 +270,12 @@ const makeParser = (onRequest: (head: string, body: Buffer) => void): Parser => 
     push: (data) => {
       pending = pending.length === 0 ? data : Buffer.concat([pending, data])
       for (;;) {
+        if (mode === "frames") {
+          const rest = pending
+          pending = Buffer.alloc(0)
+          frames.push(rest)
+          return
+        }
         if (mode === "head") {
           const end = pending.indexOf("\r\n\r\n")
           if (end < 0) return
@@ -331,78 +417,102 @@ export const make = (handler: Handler): Effect.Effect<ScriptedServer, never, Sco
         for (const fiber of running) fiber.unsafeInterruptAsFork(fiber.id())
         Deferred.unsafeDone(closed, Exit.void)
       })
-      const parser = makeParser((head, body) => {
-        const [requestLine = "", ...headerLines] = head.split("\r\n")
-        const [method = "", target = ""] = requestLine.split(" ")
-        const headers: Record<string, string> = {}
-        for (const line of headerLines) {
-          const colon = line.indexOf(":")
-          headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim()
-        }
-        const mark = target.indexOf("?")
-        const disconnected = Deferred.unsafeMake<void>(FiberId.none)
-        let isDisconnected = false
-        const request: RecordedRequest = {
-          index: requests.length,
-          method,
-          target,
-          path: mark < 0 ? target : target.slice(0, mark),
-          query: new URLSearchParams(mark < 0 ? "" : target.slice(mark + 1)),
-          headers,
-          body,
-          get text() {
-            return body.toString("utf8")
-          },
-          get json(): unknown {
-            return JSON.parse(body.toString("utf8"))
-          },
-          isDisconnected: () => isDisconnected,
-          disconnected: Deferred.await(disconnected),
-          closed: Deferred.await(closed)
-        }
-        requests.push(request)
-        for (const waiter of waiting) {
-          if (requests.length >= waiter.count) Deferred.unsafeDone(waiter.deferred, Exit.void)
-        }
-        const disconnect = () => {
-          isDisconnected = true
-          Deferred.unsafeDone(disconnected, Exit.void)
-        }
-        unfinished.add(disconnect)
-        const previous = turn
-        const fiber = runFork(
-          (previous === undefined ? Effect.void : Fiber.await(previous)).pipe(
-            Effect.flatMap(() => {
-              const reply = current(request, request.index)
-              return Effect.isEffect(reply) ? reply : Effect.succeed(reply)
-            }),
-            Effect.flatMap((reply) =>
-              play(socket, {
-                ...reply,
-                body: (function* () {
-                  for (const step of reply.body) {
-                    // an ending chosen by the script is not the client's doing
-                    if (typeof step === "object" && "_tag" in step && (step._tag === "Reset" || step._tag === "Drop")) {
-                      unfinished.delete(disconnect)
+      let onFrame = (_frame: Frame) => {}
+      const parser = makeParser(
+        (head, body) => {
+          const [requestLine = "", ...headerLines] = head.split("\r\n")
+          const [method = "", target = ""] = requestLine.split(" ")
+          const headers: Record<string, string> = {}
+          for (const line of headerLines) {
+            const colon = line.indexOf(":")
+            headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim()
+          }
+          const mark = target.indexOf("?")
+          const disconnected = Deferred.unsafeMake<void>(FiberId.none)
+          let isDisconnected = false
+          const frames: Array<Frame> = []
+          const frameWaiters = new Set<(frame: Frame) => void>()
+          onFrame = (frame) => {
+            frames.push(frame)
+            for (const waiter of frameWaiters) waiter(frame)
+          }
+          const request: RecordedRequest = {
+            index: requests.length,
+            method,
+            target,
+            path: mark < 0 ? target : target.slice(0, mark),
+            query: new URLSearchParams(mark < 0 ? "" : target.slice(mark + 1)),
+            headers,
+            body,
+            get text() {
+              return body.toString("utf8")
+            },
+            get json(): unknown {
+              return JSON.parse(body.toString("utf8"))
+            },
+            frames,
+            waitForFrame: (matches) =>
+              Effect.async<void>((resume) => {
+                if (frames.some(matches)) return resume(Effect.void)
+                const waiter = (frame: Frame) => {
+                  if (matches(frame)) resume(Effect.void)
+                }
+                frameWaiters.add(waiter)
+                return Effect.sync(() => frameWaiters.delete(waiter))
+              }),
+            isDisconnected: () => isDisconnected,
+            disconnected: Deferred.await(disconnected),
+            closed: Deferred.await(closed)
+          }
+          requests.push(request)
+          for (const waiter of waiting) {
+            if (requests.length >= waiter.count) Deferred.unsafeDone(waiter.deferred, Exit.void)
+          }
+          const disconnect = () => {
+            isDisconnected = true
+            Deferred.unsafeDone(disconnected, Exit.void)
+          }
+          unfinished.add(disconnect)
+          const previous = turn
+          const fiber = runFork(
+            (previous === undefined ? Effect.void : Fiber.await(previous)).pipe(
+              Effect.flatMap(() => {
+                const reply = current(request, request.index)
+                return Effect.isEffect(reply) ? reply : Effect.succeed(reply)
+              }),
+              Effect.flatMap((reply) =>
+                play(socket, {
+                  ...reply,
+                  body: (function* () {
+                    for (const step of reply.body) {
+                      // an ending chosen by the script is not the client's doing
+                      if (
+                        typeof step === "object" &&
+                        "_tag" in step &&
+                        (step._tag === "Reset" || step._tag === "Drop")
+                      ) {
+                        unfinished.delete(disconnect)
+                      }
+                      yield step
                     }
-                    yield step
-                  }
-                  if (reply.framing === "close" || reply.framing === "raw") unfinished.delete(disconnect)
-                })()
-              })
-            ),
-            Effect.onExit((exit) =>
-              Effect.sync(() => {
-                if (Exit.isSuccess(exit)) unfinished.delete(disconnect)
-                else if (!Exit.isInterrupted(exit)) socket.destroy()
-              })
+                    if (reply.framing === "close" || reply.framing === "raw") unfinished.delete(disconnect)
+                  })()
+                })
+              ),
+              Effect.onExit((exit) =>
+                Effect.sync(() => {
+                  if (Exit.isSuccess(exit)) unfinished.delete(disconnect)
+                  else if (!Exit.isInterrupted(exit)) socket.destroy()
+                })
+              )
             )
           )
-        )
-        turn = fiber
-        running.add(fiber)
-        fiber.addObserver(() => running.delete(fiber))
-      })
+          turn = fiber
+          running.add(fiber)
+          fiber.addObserver(() => running.delete(fiber))
+        },
+        (frame) => onFrame(frame)
+      )
       socket.on("data", parser.push)
     }
 

@@ -1,6 +1,7 @@
 /** @internal */
 import type * as Duration from "effect/Duration"
-import type * as Effect from "effect/Effect"
+import * as Effect from "effect/Effect"
+import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { PortCaller } from "../http/portCaller.js"
 
 /** @internal */
@@ -21,3 +22,15 @@ export interface Caller extends PortCaller {
 
 /** @internal */
 export const isCode = (code: number): boolean => Number.isSafeInteger(code) && code >= 0
+
+/**
+ * For a deletion: what is not there any more is deleted. A control plane that does not know the sandbox is an error still.
+ *
+ * @internal
+ */
+export const goneCounts = (self: Effect.Effect<void, OpenSandboxError>): Effect.Effect<void, OpenSandboxError> =>
+  Effect.catchIf(
+    self,
+    (error) => error.module !== "OpenSandbox" && error.reason === "NotFound",
+    () => Effect.void
+  )
