@@ -6,8 +6,10 @@
 import type * as Duration from "effect/Duration"
 import type * as Effect from "effect/Effect"
 import type * as Redacted from "effect/Redacted"
+import type * as Scope from "effect/Scope"
 import type * as Sink from "effect/Sink"
 import type * as Stream from "effect/Stream"
+import type { OpenSandboxError } from "./OpenSandboxError.js"
 import type { ExecFailure } from "./SandboxError.js"
 
 /**
@@ -145,4 +147,25 @@ export interface RunningExec {
   readonly result: Effect.Effect<ExecResult, ExecFailure>
   /** Stops the command; `result` then fails with reason `Interrupted`. */
   readonly interrupt: Effect.Effect<void>
+}
+
+/**
+ * A command that outlives the process that started it. stdout and stderr come as one stream, in the order in which they were
+ * written.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface DetachedExec {
+  readonly seq: number
+  readonly command: string
+  /** The server's id of it; empty for one that was replayed. */
+  readonly commandId: string
+  /**
+   * Follows it in a scope: output that was recorded already comes first, then what came since, recorded as it comes, to its exit
+   * code. Closing the scope stops the following, not the command. One follower at a time: two would record the output twice.
+   */
+  readonly attach: Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
+  /** Stops the command. */
+  readonly interrupt: Effect.Effect<void, OpenSandboxError>
 }

@@ -41,6 +41,7 @@ export const EventName = {
   sandboxResumed: "sandbox.resumed",
   checkpointCreated: "sandbox.checkpoint_created",
   execStarted: "exec.started",
+  execDetached: "exec.detached",
   execOutput: "exec.output",
   execCompleted: "exec.completed",
   execFailed: "exec.failed"

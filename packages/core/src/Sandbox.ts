@@ -7,7 +7,7 @@ import type * as Duration from "effect/Duration"
 import type * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
-import type { Exec, ExecOptions, RunningExec, Session } from "./Exec.js"
+import type { DetachedExec, Exec, ExecOptions, RunningExec, Session } from "./Exec.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
@@ -82,6 +82,16 @@ export interface Sandbox {
     command: string | ReadonlyArray<string>,
     options?: ExecOptions
   ) => Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
+  /**
+   * Starts a command that survives the loss of this process. Its exit code and output are learnt by attaching to it, now or later,
+   * from here or from another process that connected to the sandbox.
+   */
+  readonly startDetached: (
+    command: string | ReadonlyArray<string>,
+    options?: ExecOptions
+  ) => Effect.Effect<DetachedExec, ExecFailure>
+  /** The detached commands of this session whose end is not recorded yet. */
+  readonly commands: Stream.Stream<DetachedExec, LedgerError>
   /**
    * A session: its commands share directory and environment, and are recorded and replayed like others. On a resumed sandbox the
    * session of the same name (by default the same number) goes on where the checkpoint left it.

@@ -17,7 +17,7 @@ import type { SessionOptions } from "../Sandbox.js"
 import type { ExecFailure } from "../SandboxError.js"
 import { CommandError, ExecError, SandboxError } from "../SandboxError.js"
 import { bounded } from "./bounded.js"
-import type { ExecContext, ExecSession, Location, Outcome, Spec } from "./execution.js"
+import type { ExecContext, ExecSession, Execution, Location, Outcome, Spec } from "./execution.js"
 import { execution, recordedOutput, toOutput } from "./execution.js"
 import { OutputCollector, OutputTail } from "./output.js"
 import * as Script from "./shell.js"
@@ -57,17 +57,17 @@ const outputOf = (context: ExecContext, spec: Spec): Stream.Stream<OutputChunk, 
     )
   })
 
-/** Runs the command to its end, shows each chunk to `observe`, and collects the result. */
-const collect = <E = never, R = never>(
+/** Runs an execution to its end, shows each chunk to `observe`, and collects the result. */
+const collectFrom = <E = never, R = never>(
   context: ExecContext,
   spec: Spec,
-  observe?: (chunks: Chunk.Chunk<OutputChunk>) => Effect.Effect<unknown, E, R>,
-  onStarted?: (location: Location) => Effect.Effect<void>
+  run: Execution,
+  observe?: (chunks: Chunk.Chunk<OutputChunk>) => Effect.Effect<unknown, E, R>
 ): Effect.Effect<ExecResult, ExecFailure | E, R> =>
   Effect.suspend(() => {
     const collected = new OutputCollector(spec.options.maxOutput ?? defaultMaxOutput)
     const tail = new OutputTail()
-    return execution(context, spec, onStarted).pipe(
+    return run.pipe(
       Channel.mapOutEffect((chunks) => {
         collected.add(chunks)
         tail.add(chunks)
@@ -89,6 +89,14 @@ const collect = <E = never, R = never>(
       )
     )
   })
+
+const collect = <E = never, R = never>(
+  context: ExecContext,
+  spec: Spec,
+  observe?: (chunks: Chunk.Chunk<OutputChunk>) => Effect.Effect<unknown, E, R>,
+  onStarted?: (location: Location) => Effect.Effect<void>
+): Effect.Effect<ExecResult, ExecFailure | E, R> =>
+  collectFrom(context, spec, execution(context, spec, onStarted), observe)
 
 const textOf = (stream: OutputChunk["stream"]) =>
   Stream.mapChunks(
@@ -249,14 +257,23 @@ export const createSession = (
     }
   })
 
-/** Starts a command in a scope; its consumers read what is recorded. */
+/** Starts a command in a scope. */
 export const start = (
   context: ExecContext,
   command: string | ReadonlyArray<string>,
   options: ExecOptions = {}
+): Effect.Effect<RunningExec, ExecFailure, Scope.Scope> => {
+  const spec: Spec = { command: commandLine(command), options }
+  return running(context, spec, (onStarted) => execution(context, spec, onStarted)).pipe(span("Sandbox.start", context))
+}
+
+/** Runs an execution in a scope; its consumers read what is recorded. */
+export const running = (
+  context: ExecContext,
+  spec: Spec,
+  run: (onStarted: (location: Location) => Effect.Effect<void>) => Execution
 ): Effect.Effect<RunningExec, ExecFailure, Scope.Scope> =>
   Effect.gen(function* () {
-    const spec: Spec = { command: commandLine(command), options }
     let ended: Exit.Exit<ExecResult, ExecFailure> | undefined
     let progress = Deferred.unsafeMake<void>(FiberId.none)
     const advance = Effect.suspend(() => {
@@ -266,11 +283,11 @@ export const start = (
     })
     const begun = yield* Deferred.make<Location, ExecFailure>()
     const scope = yield* Effect.scope
-    const fiber = yield* collect(
+    const fiber = yield* collectFrom(
       context,
       spec,
-      () => advance,
-      (location) => Effect.asVoid(Deferred.succeed(begun, location))
+      run((location) => Effect.asVoid(Deferred.succeed(begun, location))),
+      () => advance
     ).pipe(
       Effect.interruptible,
       Effect.onExit((exit) => {
@@ -326,4 +343,4 @@ export const start = (
       result: Effect.flatMap(Fiber.await(fiber), settle),
       interrupt: Effect.asVoid(Fiber.interrupt(fiber))
     }
-  }).pipe(span("Sandbox.start", context))
+  })

@@ -103,7 +103,8 @@ export interface ExecSession {
   readonly oneAtATime: Effect.Semaphore
 }
 
-const validate = (spec: Spec): Effect.Effect<void, SandboxError> => {
+/** Refuses what makes no sense, and what comes after the sandbox was closed. */
+export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {
   // A session's script handles the variables by name.
   const variable = spec.session === undefined ? /^[^=\0]+$/ : /^[A-Za-z_][A-Za-z0-9_]*$/
   const problem =
@@ -120,12 +121,20 @@ const validate = (spec: Spec): Effect.Effect<void, SandboxError> => {
               : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
                 ? "timeout is no duration"
                 : undefined
-  return problem === undefined
-    ? Effect.void
-    : Effect.fail(new SandboxError({ method: "Sandbox.exec", reason: "InvalidOptions", description: problem }))
+  const refuse = (reason: "InvalidOptions" | "Closed", description: string) =>
+    Effect.fail(new SandboxError({ method: "Sandbox.exec", reason, description, sandboxId: context.sandbox.id }))
+  return problem !== undefined
+    ? refuse("InvalidOptions", problem)
+    : context.isClosed()
+      ? refuse("Closed", "the sandbox is closed")
+      : Effect.void
 }
 
-const outputEvents = (context: ExecContext, seq: number, chunks: ReadonlyArray<OutputChunk>): Array<EventInput> =>
+export const outputEvents = (
+  context: ExecContext,
+  seq: number,
+  chunks: ReadonlyArray<OutputChunk>
+): Array<EventInput> =>
   chunks.map((chunk) => ({
     sandboxId: context.sandbox.id,
     name: context.sandbox.name,
@@ -134,7 +143,7 @@ const outputEvents = (context: ExecContext, seq: number, chunks: ReadonlyArray<O
     payload: { seq, type: chunk.stream, text: chunk.text }
   }))
 
-const event = (
+export const event = (
   context: ExecContext,
   seq: number,
   name: string,
@@ -165,14 +174,10 @@ export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> =
     : Option.none()
 }
 
-const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
+/** Answers from the ledger. */
+export const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
   Stream.toChannel(
-    recordedOutput(context.ledger, {
-      sandboxId: recorded.sandboxId,
-      seq: recorded.seq,
-      after: recorded.started,
-      until: recorded.completed
-    }).pipe(Stream.mapChunks(Chunk.filterMap(toOutput)))
+    recordedOutput(context.ledger, locationOf(recorded)).pipe(Stream.mapChunks(Chunk.filterMap(toOutput)))
   ).pipe(
     Channel.map(
       (): Outcome => ({
@@ -183,6 +188,10 @@ const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedEx
       })
     )
   )
+
+/** Whether a server's words for an end without an exit code mean that the command was killed. */
+export const tellsOfSignal = (message: string | undefined): message is string =>
+  message !== undefined && (message === "-1" || /signal|kill/i.test(message))
 
 /** What is known of a run that is under way. */
 interface RunState {
@@ -206,8 +215,25 @@ const commandIdTimeout = "2 seconds"
 const stopTimeout = "5 seconds"
 const recordTimeout = "5 seconds"
 
+export const startedEvent = (context: ExecContext, spec: Spec, seq: number, detached?: true): EventInput =>
+  event(context, seq, EventName.execStarted, {
+    seq,
+    cmd: spec.command,
+    key: spec.options.key,
+    cwd: spec.options.cwd,
+    shell: spec.options.shell,
+    session: spec.session?.name,
+    idempotencyKey: spec.options.idempotencyKey,
+    detached,
+    envNames: spec.options.env === undefined ? undefined : Object.keys(spec.options.env)
+  })
+
 /** Sends a command the way that its options ask for. */
-const send = (context: ExecContext, spec: Spec): Stream.Stream<ExecdEvent, OpenSandboxError> => {
+export const send = (
+  context: ExecContext,
+  spec: Spec,
+  background?: true
+): Stream.Stream<ExecdEvent, OpenSandboxError> => {
   const { idempotencyKey, shell, stdin, ...options } = spec.options
   const inShell = shell === undefined ? spec.command : commandLine([shell, "-c", spec.command])
   const inSession = spec.session === undefined ? inShell : spec.session.script(inShell, options)
@@ -220,7 +246,8 @@ const send = (context: ExecContext, spec: Spec): Stream.Stream<ExecdEvent, OpenS
       env: options.env,
       timeout: options.timeout,
       uid: options.uid,
-      gid: options.gid
+      gid: options.gid,
+      background
     })
   if (stdin === undefined) return request(once)
   return Stream.unwrap(
@@ -280,18 +307,7 @@ const live = (
 
       const started = yield* Effect.acquireRelease(
         ledger
-          .append(
-            event(context, seq, EventName.execStarted, {
-              seq,
-              cmd: spec.command,
-              key: options.key,
-              cwd: options.cwd,
-              shell: options.shell,
-              session: spec.session?.name,
-              idempotencyKey: options.idempotencyKey,
-              envNames: options.env === undefined ? undefined : Object.keys(options.env)
-            })
-          )
+          .append(startedEvent(context, spec, seq))
           .pipe(Effect.tap(() => Effect.sync(() => context.running.add(seq)))),
         () => release
       )
@@ -378,7 +394,7 @@ const live = (
                   chunks,
                   timedOut
                     ? execError("Timeout", "killed by the server after its timeout")
-                    : message === "-1" || /signal|kill/i.test(message)
+                    : tellsOfSignal(message)
                       ? execError("Killed", message === "-1" ? "ended by a signal" : message)
                       : execError("Failed", message === "" ? "the server gave no exit code" : message)
                 )
@@ -403,12 +419,10 @@ const live = (
             onSuccess: (status) => {
               if (status.running) return Effect.succeed(lost("the command was still running and is stopped"))
               state.ended = true
-              if (Option.isSome(status.exitCode) && status.exitCode.value >= 0) {
-                return completed([], status.exitCode.value, true)
-              }
+              if (Option.isSome(status.exitCode)) return completed([], status.exitCode.value, true)
               return Effect.succeed(
-                Option.isSome(status.exitCode)
-                  ? failed([], execError("Killed", status.error ?? "ended by a signal", cause))
+                tellsOfSignal(status.error)
+                  ? failed([], execError("Killed", status.error, cause))
                   : lost(status.error ?? "the server does not know its exit code")
               )
             }
@@ -491,42 +505,49 @@ export const execution = (
 const decided = (context: ExecContext, spec: Spec, onStarted: (location: Location) => Effect.Effect<void>): Execution =>
   Channel.unwrap(
     Effect.gen(function* () {
-      yield* validate(spec)
-      if (context.isClosed()) {
-        return yield* new SandboxError({
-          method: "Sandbox.exec",
-          reason: "Closed",
-          description: "the sandbox is closed",
-          sandboxId: context.sandbox.id
-        })
-      }
+      yield* validate(context, spec)
       const seq = ++context.sequence.last
-      const asked = { seq, command: spec.command, cwd: spec.options.cwd, key: spec.options.key }
-      const found = Replay.lookup(yield* Ref.get(context.replay), asked)
-      if (found._tag === "Replay") {
-        const { completed, sandboxId, started } = found.exec
-        yield* onStarted({ sandboxId, seq: found.exec.seq, after: started, until: completed })
-        return replayed(context, seq, found.exec)
-      }
-      if (found._tag === "Diverged") {
-        const divergence = new ReplayDivergence({
-          sandboxId: context.sandbox.id,
-          seq,
-          recorded: {
-            command: found.recorded.command,
-            ...(found.recorded.cwd === undefined ? {} : { cwd: found.recorded.cwd }),
-            ...(found.recorded.key === undefined ? {} : { key: found.recorded.key })
-          },
-          asked: {
-            command: asked.command,
-            ...(asked.cwd === undefined ? {} : { cwd: asked.cwd }),
-            ...(asked.key === undefined ? {} : { key: asked.key })
-          }
-        })
-        if (context.onDivergence === "fail") return yield* divergence
-        yield* Ref.set(context.replay, Replay.empty)
-        yield* Effect.logWarning(`${divergence.message}; running live from here`)
-      }
-      return live(context, spec, seq, onStarted)
+      const recorded = yield* lookup(context, spec, seq)
+      if (recorded === undefined) return live(context, spec, seq, onStarted)
+      yield* onStarted(locationOf(recorded))
+      return replayed(context, seq, recorded)
     })
   )
+
+/** Where the output of a recorded exec lies. */
+export const locationOf = ({ completed, sandboxId, seq, started }: Replay.RecordedExec): Location => ({
+  sandboxId,
+  seq,
+  after: started,
+  until: completed
+})
+
+/** The recorded exec that answers this one, if there is one. */
+export const lookup = (
+  context: ExecContext,
+  spec: Spec,
+  seq: number
+): Effect.Effect<Replay.RecordedExec | undefined, ReplayDivergence> =>
+  Effect.gen(function* () {
+    const asked = { seq, command: spec.command, cwd: spec.options.cwd, key: spec.options.key }
+    const found = Replay.lookup(yield* Ref.get(context.replay), asked)
+    if (found._tag === "Replay") return found.exec
+    if (found._tag === "Live") return undefined
+    const { command, cwd, key } = found.recorded
+    const divergence = new ReplayDivergence({
+      sandboxId: context.sandbox.id,
+      seq,
+      recorded: identity(command, cwd, key),
+      asked: identity(asked.command, asked.cwd, asked.key)
+    })
+    if (context.onDivergence === "fail") return yield* divergence
+    yield* Ref.set(context.replay, Replay.empty)
+    yield* Effect.logWarning(`${divergence.message}; running live from here`)
+    return undefined
+  })
+
+const identity = (command: string, cwd: string | undefined, key: string | undefined) => ({
+  command,
+  ...(cwd === undefined ? {} : { cwd }),
+  ...(key === undefined ? {} : { key })
+})

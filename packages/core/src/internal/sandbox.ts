@@ -18,6 +18,7 @@ import { SandboxError } from "../SandboxError.js"
 import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import { bounded, within } from "./bounded.js"
+import * as Detached from "./detached.js"
 import * as InternalExec from "./exec.js"
 import type { ExecContext } from "./execution.js"
 import { RunningSeqs } from "./execution.js"
@@ -256,6 +257,8 @@ const handle = (
     resourceId: session.resourceId,
     exec: (command, options) => InternalExec.make(context, command, options),
     start: (command, options) => InternalExec.start(context, command, options),
+    startDetached: (command, options) => Detached.startDetached(context, command, options),
+    commands: Detached.commands(context),
     createSession: (options) => open("Sandbox.createSession", InternalExec.createSession(context, options)),
     files: SandboxFiles.make(context.execd),
     checkpoint: (tag) =>
