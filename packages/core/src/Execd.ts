@@ -29,6 +29,7 @@ import { makeTerminals } from "./internal/execd/terminal/terminals.js"
 import { makeUpload } from "./internal/execd/upload.js"
 import { retryPolicy } from "./internal/http/client.js"
 import { makePortCaller } from "./internal/http/portCaller.js"
+import type { RetryOptions } from "./OpenSandbox.js"
 import { OpenSandbox } from "./OpenSandbox.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
 
@@ -495,13 +496,7 @@ export interface Options {
   /** For a whole upload. Default: none. */
   readonly uploadTimeout?: Duration.DurationInput | undefined
   /** How GET and DELETE are repeated; see `OpenSandbox.Options`. */
-  readonly retry?:
-    | {
-        readonly times?: number | undefined
-        readonly baseDelay?: Duration.DurationInput | undefined
-        readonly maxDelay?: Duration.DurationInput | undefined
-      }
-    | undefined
+  readonly retry?: RetryOptions | undefined
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * A client of the OpenSandbox lifecycle API: sandboxes, snapshots, endpoints.
+ * A client of the OpenSandbox lifecycle API: sandboxes, snapshots, endpoints, diagnostics.
  *
  * Every call validates what it can before anything is sent, and fails with `OpenSandboxError` only. GET and DELETE are repeated a few times when the
  * connection fails, and after 429 and 5xx answers; POST and PATCH are sent exactly once.
@@ -24,6 +24,7 @@ import * as Client from "./internal/http/endpointClient.js"
 import * as Labels from "./internal/labels.js"
 import { makeCaller } from "./internal/openSandbox/caller.js"
 import { makeCreate } from "./internal/openSandbox/create.js"
+import { makeDiagnostics } from "./internal/openSandbox/diagnostics.js"
 import { makeEndpoint } from "./internal/openSandbox/endpoints.js"
 import { makeSandboxes } from "./internal/openSandbox/sandboxes.js"
 import { makeSnapshots } from "./internal/openSandbox/snapshots.js"
@@ -87,6 +88,8 @@ export interface SandboxInfo {
   readonly snapshotId?: string | undefined
   readonly metadata: { readonly [key: string]: string }
   readonly entrypoint?: ReadonlyArray<string> | undefined
+  /** What it was restricted to. */
+  readonly platform?: { readonly os: string; readonly arch: string } | undefined
   /** Epoch milliseconds, by the server's clock. */
   readonly createdAt?: number | undefined
   readonly expiresAt?: number | undefined
@@ -116,6 +119,18 @@ export interface NetworkRule {
   readonly action: "allow" | "deny"
   /** A domain name, or a wildcard such as `*.example.com`. */
   readonly target: string
+}
+
+/**
+ * Which hosts a sandbox may reach. With rules and no `defaultAction`, what no rule allows is denied.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface NetworkPolicy {
+  readonly defaultAction?: "allow" | "deny" | undefined
+  /** In order of evaluation. */
+  readonly egress?: ReadonlyArray<NetworkRule> | undefined
 }
 
 /**
@@ -186,13 +201,8 @@ export interface CreateRequest {
   readonly extensions?: { readonly [key: string]: string } | undefined
   /** Where the sandbox must run; the server's own choice by default. */
   readonly platform?: { readonly os: string; readonly arch: string } | undefined
-  /** Outbound rules; everything is allowed when absent. With rules and no `defaultAction`, what no rule allows is denied. */
-  readonly networkPolicy?:
-    | {
-        readonly defaultAction?: "allow" | "deny" | undefined
-        readonly egress?: ReadonlyArray<NetworkRule> | undefined
-      }
-    | undefined
+  /** Everything is allowed when absent. */
+  readonly networkPolicy?: NetworkPolicy | undefined
   /** Prepares the sandbox for credential injection; needs `networkPolicy`. Default `false`. */
   readonly credentialProxy?: boolean | undefined
   /** Asks for endpoints that need access headers. Default `false`. */
@@ -211,6 +221,50 @@ export interface Endpoint {
   readonly url: string
   /** What every request to it must carry. Secret. */
   readonly headers: { readonly [key: string]: Redacted.Redacted }
+}
+
+/**
+ * Which kind of endpoint to ask for.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface EndpointOptions {
+  /** One that leads through the control plane. Default: what `Options.useServerProxy` says. */
+  readonly useServerProxy?: boolean | undefined
+  /**
+   * One with a signed route that is good for this long, by the clock of this machine, rounded up to whole seconds. Not through the control plane.
+   */
+  readonly expires?: Duration.DurationInput | undefined
+}
+
+/**
+ * A text for people who look for the cause of a problem; its lines have no fixed form.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Diagnostic {
+  readonly sandboxId: string
+  readonly kind: "logs" | "events"
+  readonly scope: string
+  /** Whether the text came with the description, or has to be fetched. */
+  readonly delivery: "inline" | "url"
+  readonly contentType?: string | undefined
+  /** Where it can be fetched, until `expiresAt`. Secret: the address itself may be the permission. */
+  readonly contentUrl?: Redacted.Redacted | undefined
+  /** In bytes. */
+  readonly contentLength?: number | undefined
+  /** Epoch milliseconds. */
+  readonly expiresAt?: number | undefined
+  /** Whether the server cut the text. */
+  readonly truncated: boolean
+  /** What is missing for other reasons. */
+  readonly warnings: ReadonlyArray<string>
+  /**
+   * The text itself, of at most 64 MiB; fetched anew each time where it did not come inline. The API key goes along only to the control plane's own origin.
+   */
+  readonly text: Effect.Effect<string, OpenSandboxError>
 }
 
 /**
@@ -270,7 +324,18 @@ export class OpenSandbox extends Context.Tag("@sandglass/core/OpenSandbox")<
      */
     readonly renew: (sandboxId: string, duration: Duration.DurationInput) => Effect.Effect<number, OpenSandboxError>
     /** Where a port is reached now; it changes with every pause and resume, and may differ from call to call. */
-    readonly endpoint: (sandboxId: string, port: number) => Effect.Effect<Endpoint, OpenSandboxError>
+    readonly endpoint: (
+      sandboxId: string,
+      port: number,
+      options?: EndpointOptions
+    ) => Effect.Effect<Endpoint, OpenSandboxError>
+    /**
+     * What the server kept about a sandbox, for people to read. Scopes are the server's own: `container`, `lifecycle`, `runtime`, `network`, `process`, `all`, …
+     * A server without them answers 501.
+     */
+    readonly diagnosticLogs: (sandboxId: string, scope: string) => Effect.Effect<Diagnostic, OpenSandboxError>
+    /** The same of what happened to it. */
+    readonly diagnosticEvents: (sandboxId: string, scope: string) => Effect.Effect<Diagnostic, OpenSandboxError>
     /** `null` removes a key. */
     readonly patchMetadata: (
       sandboxId: string,
@@ -367,12 +432,11 @@ export const labelValue: (text: string) => string = Labels.labelValue
  * import { OpenSandbox } from "@sandglass/core"
  * import * as Effect from "effect/Effect"
  *
- * export const health = (sandboxId: string) =>
+ * export const signed = (sandboxId: string) =>
  *   Effect.gen(function*() {
  *     const api = yield* OpenSandbox.OpenSandbox
- *     const client = OpenSandbox.endpointClient(api.httpClient, yield* api.endpoint(sandboxId, 3000))
- *     const response = yield* client.get("/health")
- *     return response.status
+ *     const endpoint = yield* api.endpoint(sandboxId, 3000, { expires: "10 minutes" })
+ *     return OpenSandbox.endpointClient(api.httpClient, endpoint)
  *   })
  * ```
  *
@@ -381,6 +445,35 @@ export const labelValue: (text: string) => string = Labels.labelValue
  */
 export const endpointClient: (client: HttpClient.HttpClient, endpoint: Endpoint) => HttpClient.HttpClient =
   Client.endpointClient
+
+/**
+ * A client for what listens on a port of a sandbox: relative requests go there, with the headers that the endpoint wants. It is asked for once, here; make a new
+ * client after pause and resume.
+ *
+ * @example
+ * ```ts
+ * import { OpenSandbox } from "@sandglass/core"
+ * import * as Effect from "effect/Effect"
+ *
+ * export const health = (sandboxId: string) =>
+ *   Effect.gen(function*() {
+ *     const client = yield* OpenSandbox.portClient(sandboxId, 3000)
+ *     const response = yield* client.get("/health")
+ *     return response.status
+ *   })
+ * ```
+ *
+ * @since 0.1.0
+ * @category utils
+ */
+export const portClient = (
+  sandboxId: string,
+  port: number,
+  options?: EndpointOptions
+): Effect.Effect<HttpClient.HttpClient, OpenSandboxError, OpenSandbox> =>
+  Effect.flatMap(OpenSandbox, (api) =>
+    Effect.map(api.endpoint(sandboxId, port, options), (endpoint) => endpointClient(api.httpClient, endpoint))
+  )
 
 /**
  * Builds the service on whatever `HttpClient` is there. The wait between the looks for a lost create is 0.5 to 4 seconds.
@@ -404,6 +497,7 @@ export const make = (
       ...makeSandboxes(caller),
       endpoint: makeEndpoint(caller),
       ...makeSnapshots(caller),
+      ...makeDiagnostics(caller),
       httpClient
     })
   })

@@ -1,3 +1,4 @@
+export * as Egress from "./Egress.js"
 export * as Exec from "./Exec.js"
 export * as Execd from "./Execd.js"
 export * as IdGenerator from "./IdGenerator.js"

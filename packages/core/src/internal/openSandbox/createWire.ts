@@ -60,6 +60,14 @@ export const createProblem = (request: CreateRequest): string | undefined => {
     }
   }
   if (request.entrypoint !== undefined && request.entrypoint.length === 0) return "entrypoint is empty"
+  if (request.credentialProxy === true && request.networkPolicy === undefined) {
+    return "credentialProxy needs networkPolicy"
+  }
+  for (const { host, name, ossfs, pvc } of request.volumes ?? []) {
+    if ([host, pvc, ossfs].filter((backend) => backend !== undefined).length !== 1) {
+      return `the volume ${JSON.stringify(name)} needs exactly one of host, pvc and ossfs`
+    }
+  }
   return metadataProblem(request.metadata ?? {})
 }
 

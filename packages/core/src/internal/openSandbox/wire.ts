@@ -22,6 +22,7 @@ const Sandbox = Schema.Struct({
   snapshotId: nullish(Schema.String),
   metadata: nullish(Schema.Record({ key: Schema.String, value: Schema.Unknown })),
   entrypoint: nullish(Schema.Array(Schema.String)),
+  platform: nullish(Schema.Struct({ os: nullish(Schema.String), arch: nullish(Schema.String) })),
   createdAt: Schema.optional(Schema.Unknown),
   expiresAt: Schema.optional(Schema.Unknown)
 })
@@ -39,6 +40,10 @@ export const sandboxInfo = (wire: typeof Sandbox.Type): SandboxInfo => {
     snapshotId: wire.snapshotId ?? undefined,
     metadata,
     entrypoint: wire.entrypoint ?? undefined,
+    platform:
+      wire.platform === undefined || wire.platform === null
+        ? undefined
+        : { os: wire.platform.os ?? "", arch: wire.platform.arch ?? "" },
     createdAt: instant(wire.createdAt),
     expiresAt: instant(wire.expiresAt)
   }
@@ -72,6 +77,18 @@ const EndpointDocument = Schema.Struct({
   headers: nullish(Schema.Record({ key: Schema.String, value: Schema.String }))
 })
 
+const DiagnosticDocument = Schema.Struct({
+  sandboxId: nullish(Schema.String),
+  scope: nullish(Schema.String),
+  contentType: nullish(Schema.String),
+  content: nullish(Schema.String),
+  contentUrl: nullish(Schema.String),
+  contentLength: nullish(Schema.Number),
+  expiresAt: Schema.optional(Schema.Unknown),
+  truncated: nullish(Schema.Boolean),
+  warnings: nullish(Schema.Array(Schema.String))
+})
+
 const Renewal = Schema.Struct({ expiresAt: Schema.optional(Schema.Unknown) })
 
 /** @internal */
@@ -81,5 +98,6 @@ export const schemas = {
   Snapshot,
   SnapshotPage: page(Snapshot),
   Endpoint: EndpointDocument,
+  Diagnostic: DiagnosticDocument,
   Renewal: Schema.NullOr(Renewal)
 } as const

@@ -1,0 +1,4 @@
+/** @internal */
+
+/** @internal */
+export const egressPort = 18080
