@@ -9,8 +9,9 @@ import type * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import type * as Sink from "effect/Sink"
 import type * as Stream from "effect/Stream"
+import type { Json } from "./LedgerEvent.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
-import type { ExecFailure } from "./SandboxError.js"
+import type { CodeFailure, ExecFailure } from "./SandboxError.js"
 
 /**
  * A piece of output: what arrived together, at most 64 KiB of text, recorded in the ledger as one entry before it is delivered.
@@ -22,6 +23,8 @@ import type { ExecFailure } from "./SandboxError.js"
 export interface OutputChunk {
   readonly stream: "stdout" | "stderr"
   readonly text: string
+  /** The bytes as they came, where they are known: with `raw`, and from terminals. */
+  readonly bytes?: Uint8Array | undefined
 }
 
 /**
@@ -115,6 +118,53 @@ export interface Exec extends Effect.Effect<ExecResult, ExecFailure> {
     (target: Writable, stderr?: Writable): Effect.Effect<ExecResult, ExecFailure>
     <E, R>(sink: Sink.Sink<unknown, OutputChunk, unknown, E, R>): Effect.Effect<ExecResult, ExecFailure | E, R>
   }
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface CodeOptions {
+  /** As the server calls it: `python`, `javascript`, `bash`, … */
+  readonly language: string
+  /** Replays by this key instead of the sequence; see `ExecOptions.key`. */
+  readonly key?: string | undefined
+  readonly maxOutput?: number | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface CodeResult extends ExecResult {
+  /** What the code showed, such as the value of its last expression: each by MIME type, e.g. `text/plain`, `image/png` (base64). */
+  readonly results: ReadonlyArray<{ readonly [mimeType: string]: Json }>
+}
+
+/**
+ * A piece of code, not yet run. Yield it for its result, or run one of its streams. An error of the language is a `CodeError`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface CodeExec extends Effect.Effect<CodeResult, CodeFailure> {
+  readonly code: string
+  readonly output: Stream.Stream<OutputChunk, CodeFailure>
+  readonly stdout: Stream.Stream<string, CodeFailure>
+  readonly stderr: Stream.Stream<string, CodeFailure>
+  readonly lines: Stream.Stream<string, CodeFailure>
+}
+
+/**
+ * An interpreter that keeps its state from one piece of code to the next. Its state is no part of a snapshot: on a resumed sandbox
+ * it starts empty.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface CodeContext {
+  readonly language: string
+  readonly exec: (code: string, options?: Omit<CodeOptions, "language">) => CodeExec
 }
 
 /**

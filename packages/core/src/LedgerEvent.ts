@@ -43,6 +43,7 @@ export const EventName = {
   execStarted: "exec.started",
   execDetached: "exec.detached",
   execOutput: "exec.output",
+  execResult: "exec.result",
   execCompleted: "exec.completed",
   execFailed: "exec.failed"
 } as const

@@ -12,9 +12,25 @@ import * as Stream from "effect/Stream"
 import { jsonField, stringField } from "./internal/json.js"
 import type { Checkpoint, Ledger } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
-import type { Cursor, LedgerEntry } from "./LedgerEvent.js"
+import type { Cursor, Json, LedgerEntry } from "./LedgerEvent.js"
 import { EventName } from "./LedgerEvent.js"
+import type { LanguageError } from "./SandboxError.js"
 import { SandboxError } from "./SandboxError.js"
+
+/**
+ * By what an exec is known again.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Identity {
+  readonly seq: number
+  readonly command: string
+  readonly cwd?: string | undefined
+  readonly key?: string | undefined
+  /** Of code; then `command` is the code. */
+  readonly language?: string | undefined
+}
 
 /**
  * An exec that completed, as the ledger holds it.
@@ -22,11 +38,7 @@ import { SandboxError } from "./SandboxError.js"
  * @since 0.1.0
  * @category models
  */
-export interface RecordedExec {
-  readonly seq: number
-  readonly command: string
-  readonly cwd?: string | undefined
-  readonly key?: string | undefined
+export interface RecordedExec extends Identity {
   readonly exitCode: number
   /** The generation that ran it. */
   readonly sandboxId: string
@@ -35,6 +47,20 @@ export interface RecordedExec {
   readonly completed: Cursor
   /** True when part of the output was lost on the way, although the exit code is known. */
   readonly outputIncomplete: boolean
+  /** The error of the language that ended code. */
+  readonly codeError?: LanguageError | undefined
+}
+
+/**
+ * A terminal that was open at the checkpoint. What was typed into it lies between the two places.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface OpenTerminal extends Identity {
+  readonly sandboxId: string
+  readonly started: Cursor
+  readonly checkpoint: Cursor
 }
 
 /**
@@ -42,6 +68,8 @@ export interface RecordedExec {
  * @category models
  */
 export interface ReplayIndex {
+  /** Terminals that were still open, by sequence. */
+  readonly terminals: ReadonlyMap<number, OpenTerminal>
   /** Execs without a key, by sequence. */
   readonly bySeq: ReadonlyMap<number, RecordedExec>
   /** Execs with a key. */
@@ -54,7 +82,7 @@ export interface ReplayIndex {
  * @since 0.1.0
  * @category constructors
  */
-export const empty: ReplayIndex = { bySeq: new Map(), byKey: new Map(), keyed: new Map() }
+export const empty: ReplayIndex = { bySeq: new Map(), byKey: new Map(), keyed: new Map(), terminals: new Map() }
 
 /**
  * The generations of a sandbox, newest first: itself, then what it was resumed from, each with the checkpoint at which the
@@ -126,55 +154,98 @@ export const findCheckpoint = (
     return Option.none()
   })
 
-interface Started {
-  readonly entry: LedgerEntry
-  readonly command: string
+const identityOf = (started: LedgerEntry): Identity | undefined => {
+  const { payload } = started
+  const command = stringField(payload, "cmd") ?? stringField(payload, "code")
+  return command === undefined
+    ? undefined
+    : {
+        seq: started.stepIdx,
+        command,
+        cwd: stringField(payload, "cwd"),
+        key: stringField(payload, "key"),
+        language: stringField(payload, "language")
+      }
 }
 
-/** Adds one generation's completed execs; later ones take the place of earlier ones of the same sequence or key. */
+const languageError = (value: Json | undefined): LanguageError | undefined => {
+  const name = stringField(value, "name")
+  const traceback = jsonField(value, "traceback")
+  return name === undefined
+    ? undefined
+    : {
+        name,
+        value: stringField(value, "value") ?? "",
+        traceback: Array.isArray(traceback) ? traceback.filter((line) => typeof line === "string") : []
+      }
+}
+
+const cursorOf = ({ id, ts }: LedgerEntry): Cursor => ({ ts, id })
+
+interface Building {
+  readonly bySeq: Map<number, RecordedExec>
+  readonly byKey: Map<string, RecordedExec>
+  readonly keyed: Map<number, RecordedExec>
+  readonly terminals: Map<number, OpenTerminal>
+}
+
+/** Adds one generation's execs; later ones take the place of earlier ones of the same sequence or key. */
 const addGeneration = (
   ledger: Context.Tag.Service<Ledger>,
   checkpoint: Checkpoint,
-  index: { bySeq: Map<number, RecordedExec>; byKey: Map<string, RecordedExec>; keyed: Map<number, RecordedExec> }
+  index: Building
 ): Effect.Effect<void, LedgerError> => {
   const inFlight = jsonField(checkpoint.payload, "inFlight")
   const excluded = new Set(Array.isArray(inFlight) ? inFlight : [])
-  const open = new Map<number, Started>()
+  const open = new Map<number, LedgerEntry>()
+
+  const onEnd = (started: LedgerEntry, entry: LedgerEntry) => {
+    const identity = identityOf(started)
+    const exitCode = jsonField(entry.payload, "exitCode")
+    if (identity === undefined || entry.event !== EventName.execCompleted || excluded.has(identity.seq)) return
+    if (typeof exitCode !== "number" || !Number.isInteger(exitCode)) return
+    const recorded: RecordedExec = {
+      ...identity,
+      exitCode,
+      sandboxId: entry.sandboxId,
+      started: cursorOf(started),
+      completed: cursorOf(entry),
+      outputIncomplete: jsonField(entry.payload, "outputIncomplete") === true,
+      codeError: languageError(jsonField(entry.payload, "error"))
+    }
+    if (recorded.key === undefined) index.bySeq.set(recorded.seq, recorded)
+    else {
+      index.byKey.set(recorded.key, recorded)
+      index.keyed.set(recorded.seq, recorded)
+    }
+  }
+
   const apply = (entry: LedgerEntry) => {
     const seq = entry.stepIdx
     if (entry.event === EventName.execStarted) {
-      const command = stringField(entry.payload, "cmd")
-      if (command !== undefined && jsonField(entry.payload, "interactive") !== true) open.set(seq, { entry, command })
+      open.set(seq, entry)
+      index.terminals.delete(seq)
       return
     }
     const started = open.get(seq)
+    if (started === undefined) return
     open.delete(seq)
-    const exitCode = jsonField(entry.payload, "exitCode")
-    if (
-      started === undefined ||
-      entry.event !== EventName.execCompleted ||
-      excluded.has(seq) ||
-      typeof exitCode !== "number" ||
-      !Number.isInteger(exitCode)
-    )
-      return
-    const recorded: RecordedExec = {
-      seq,
-      command: started.command,
-      cwd: stringField(started.entry.payload, "cwd"),
-      key: stringField(started.entry.payload, "key"),
-      exitCode,
-      sandboxId: entry.sandboxId,
-      started: { ts: started.entry.ts, id: started.entry.id },
-      completed: { ts: entry.ts, id: entry.id },
-      outputIncomplete: jsonField(entry.payload, "outputIncomplete") === true
-    }
-    if (recorded.key === undefined) index.bySeq.set(seq, recorded)
-    else {
-      index.byKey.set(recorded.key, recorded)
-      index.keyed.set(seq, recorded)
+    onEnd(started, entry)
+  }
+
+  const addTerminals = () => {
+    for (const started of open.values()) {
+      const identity = identityOf(started)
+      if (identity === undefined || jsonField(started.payload, "interactive") !== true) continue
+      index.terminals.set(identity.seq, {
+        ...identity,
+        sandboxId: started.sandboxId,
+        started: cursorOf(started),
+        checkpoint: checkpoint.cursor
+      })
     }
   }
+
   return ledger
     .read({
       sandboxId: checkpoint.sandboxId,
@@ -187,7 +258,8 @@ const addGeneration = (
         Effect.sync(() => {
           for (const entry of entries) apply(entry)
         })
-      )
+      ),
+      Effect.zipRight(Effect.sync(addTerminals))
     )
 }
 
@@ -206,7 +278,8 @@ export const load = (
     const index = {
       bySeq: new Map<number, RecordedExec>(),
       byKey: new Map<string, RecordedExec>(),
-      keyed: new Map<number, RecordedExec>()
+      keyed: new Map<number, RecordedExec>(),
+      terminals: new Map<number, OpenTerminal>()
     }
     for (const generation of [...generations].reverse()) {
       yield* addGeneration(
@@ -233,19 +306,14 @@ export type Lookup =
  * @since 0.1.0
  * @category combinators
  */
-export const lookup = (
-  index: ReplayIndex,
-  asked: {
-    readonly seq: number
-    readonly command: string
-    readonly cwd?: string | undefined
-    readonly key?: string | undefined
-  }
-): Lookup => {
+export const lookup = (index: ReplayIndex, asked: Identity): Lookup => {
   const recorded =
     asked.key === undefined ? (index.bySeq.get(asked.seq) ?? index.keyed.get(asked.seq)) : index.byKey.get(asked.key)
   if (recorded === undefined) return { _tag: "Live" }
-  return recorded.key === asked.key && recorded.command === asked.command && recorded.cwd === asked.cwd
+  return recorded.key === asked.key &&
+    recorded.command === asked.command &&
+    recorded.cwd === asked.cwd &&
+    recorded.language === asked.language
     ? { _tag: "Replay", exec: recorded }
     : { _tag: "Diverged", recorded }
 }

@@ -7,7 +7,16 @@ import type * as Duration from "effect/Duration"
 import type * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
-import type { DetachedExec, Exec, ExecOptions, RunningExec, Session } from "./Exec.js"
+import type {
+  CodeContext,
+  CodeExec,
+  CodeOptions,
+  DetachedExec,
+  Exec,
+  ExecOptions,
+  RunningExec,
+  Session
+} from "./Exec.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
@@ -82,6 +91,10 @@ export interface Sandbox {
     command: string | ReadonlyArray<string>,
     options?: ExecOptions
   ) => Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
+  /** Code for an interpreter of the sandbox, not yet run; without a context of its own it runs in the language's default one. */
+  readonly execCode: (code: string, options: CodeOptions) => CodeExec
+  /** An interpreter of its own, ended with the scope. */
+  readonly createCodeContext: (language: string) => Effect.Effect<CodeContext, SandboxFailure, Scope.Scope>
   /**
    * Starts a command that survives the loss of this process. Its exit code and output are learnt by attaching to it, now or later,
    * from here or from another process that connected to the sandbox.

@@ -165,6 +165,51 @@ export class ExecError extends Schema.TaggedError<ExecError>("@sandglass/core/Ex
 }
 
 /**
+ * An error of the language that ended code.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface LanguageError {
+  /** E.g. `NameError`. */
+  readonly name: string
+  readonly value: string
+  readonly traceback: ReadonlyArray<string>
+}
+
+/**
+ * Code ended with an error of its language, such as an exception that nobody caught.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class CodeError extends Schema.TaggedError<CodeError>("@sandglass/core/CodeError")("CodeError", {
+  sandboxId: Schema.String,
+  seq: Schema.Number,
+  language: Schema.String,
+  code: Schema.String,
+  /** E.g. `NameError`. */
+  name: Schema.String,
+  value: Schema.String,
+  traceback: Schema.Array(Schema.String),
+  /** The end of what it printed, at most 4,096 characters. */
+  stdout: Schema.String,
+  stderr: Schema.String,
+  /** True when the failure comes from the ledger, not from a run just now. */
+  replayed: Schema.Boolean
+}) {
+  /**
+   * @since 0.1.0
+   */
+  readonly [TypeId] = TypeId
+
+  override get message(): string {
+    const shown = this.traceback.join("\n").trimEnd()
+    return `${this.name}: ${this.value}${shown === "" ? "" : `\n${shown}`}`
+  }
+}
+
+/**
  * What a replay compares of an exec.
  *
  * @since 0.1.0
@@ -173,7 +218,9 @@ export class ExecError extends Schema.TaggedError<ExecError>("@sandglass/core/Ex
 export const ExecIdentity = Schema.Struct({
   command: Schema.String,
   cwd: Schema.optional(Schema.String),
-  key: Schema.optional(Schema.String)
+  key: Schema.optional(Schema.String),
+  /** Of code; then `command` is the code. */
+  language: Schema.optional(Schema.String)
 })
 
 /**
@@ -209,8 +256,9 @@ export class ReplayDivergence extends Schema.TaggedError<ReplayDivergence>("@san
  * @since 0.1.0
  * @category guards
  */
-export const isSandboxError = (u: unknown): u is SandboxError | CommandError | ExecError | ReplayDivergence =>
-  Predicate.hasProperty(u, TypeId)
+export const isSandboxError = (
+  u: unknown
+): u is SandboxError | CommandError | CodeError | ExecError | ReplayDivergence => Predicate.hasProperty(u, TypeId)
 
 /**
  * What an operation on a sandbox can fail with.
@@ -227,3 +275,11 @@ export type SandboxFailure = SandboxError | OpenSandboxError | LedgerError
  * @category models
  */
 export type ExecFailure = CommandError | ExecError | ReplayDivergence | SandboxFailure
+
+/**
+ * What code can fail with.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type CodeFailure = CodeError | ExecFailure

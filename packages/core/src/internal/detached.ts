@@ -100,7 +100,7 @@ const follow = (context: ExecContext, target: Started): Execution => {
             ...output,
             event(context, seq, EventName.execCompleted, { seq, exitCode, commandId, stdoutLength: tail.stdout.total })
           ]),
-          { seq, exitCode, outputIncomplete: false, replayed: false }
+          { seq, exitCode, outputIncomplete: false, replayed: false, results: [] }
         )
       }
       const killed = tellsOfSignal(status.error)

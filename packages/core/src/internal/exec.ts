@@ -11,13 +11,26 @@ import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import * as Sink from "effect/Sink"
 import * as Stream from "effect/Stream"
-import type { Exec, ExecOptions, ExecResult, OutputChunk, RunningExec, Session, Writable } from "../Exec.js"
+import type {
+  CodeContext,
+  CodeExec,
+  CodeOptions,
+  CodeResult,
+  Exec,
+  ExecOptions,
+  ExecResult,
+  OutputChunk,
+  RunningExec,
+  Session,
+  Writable
+} from "../Exec.js"
 import type { Cursor } from "../LedgerEvent.js"
+import type { OpenSandboxError } from "../OpenSandboxError.js"
 import type { SessionOptions } from "../Sandbox.js"
-import type { ExecFailure } from "../SandboxError.js"
-import { CommandError, ExecError, SandboxError } from "../SandboxError.js"
+import type { CodeFailure, ExecFailure } from "../SandboxError.js"
+import { CodeError, CommandError, ExecError, SandboxError } from "../SandboxError.js"
 import { bounded } from "./bounded.js"
-import type { ExecContext, ExecSession, Execution, Location, Outcome, Spec } from "./execution.js"
+import type { Driver, ExecContext, ExecSession, Execution, Location, Outcome, RunEvent, Spec } from "./execution.js"
 import { execution, recordedOutput, toOutput } from "./execution.js"
 import { OutputCollector, OutputTail } from "./output.js"
 import * as Script from "./shell.js"
@@ -39,7 +52,12 @@ const commandError = (context: ExecContext, spec: Spec, outcome: Outcome, tail: 
 const isStrict = (spec: Spec) => spec.options.strict !== false
 
 /** The output as a stream that ends like the command did. */
-const outputOf = (context: ExecContext, spec: Spec): Stream.Stream<OutputChunk, ExecFailure> =>
+const outputOf = <E = CommandError>(
+  context: ExecContext,
+  spec: Spec,
+  check: (outcome: Outcome, tail: OutputTail) => E | CommandError | undefined = (outcome, tail) =>
+    outcome.exitCode === 0 || !isStrict(spec) ? undefined : commandError(context, spec, outcome, tail)
+): Stream.Stream<OutputChunk, ExecFailure | E> =>
   Stream.suspend(() => {
     const tail = new OutputTail()
     return Stream.fromChannel(
@@ -48,22 +66,26 @@ const outputOf = (context: ExecContext, spec: Spec): Stream.Stream<OutputChunk, 
           tail.add(chunks)
           return chunks
         }),
-        Channel.flatMap((outcome) =>
-          outcome.exitCode === 0 || !isStrict(spec)
-            ? Channel.void
-            : Channel.fail(commandError(context, spec, outcome, tail))
-        )
+        Channel.flatMap((outcome) => {
+          const error = check(outcome, tail)
+          return error === undefined ? Channel.void : Channel.fail(error)
+        })
       )
     )
   })
 
-/** Runs an execution to its end, shows each chunk to `observe`, and collects the result. */
-const collectFrom = <E = never, R = never>(
-  context: ExecContext,
+interface Collected {
+  readonly outcome: Outcome
+  readonly result: ExecResult
+  readonly tail: OutputTail
+}
+
+/** Runs an execution to its end, shows each chunk to `observe`, and collects what it gave. */
+const collectOutcome = <E = never, R = never>(
   spec: Spec,
   run: Execution,
   observe?: (chunks: Chunk.Chunk<OutputChunk>) => Effect.Effect<unknown, E, R>
-): Effect.Effect<ExecResult, ExecFailure | E, R> =>
+): Effect.Effect<Collected, ExecFailure | E, R> =>
   Effect.suspend(() => {
     const collected = new OutputCollector(spec.options.maxOutput ?? defaultMaxOutput)
     const tail = new OutputTail()
@@ -75,20 +97,35 @@ const collectFrom = <E = never, R = never>(
       }),
       Channel.drain,
       Channel.run,
-      Effect.flatMap((outcome) =>
-        outcome.exitCode === 0 || !isStrict(spec)
-          ? Effect.succeed<ExecResult>({
-              ...outcome,
-              stdout: collected.stdout.text,
-              stderr: collected.stderr.text,
-              truncated: collected.stdout.truncated || collected.stderr.truncated,
-              stdoutLength: collected.stdout.total,
-              stderrLength: collected.stderr.total
-            })
-          : Effect.fail(commandError(context, spec, outcome, tail))
-      )
+      Effect.map((outcome) => ({
+        outcome,
+        tail,
+        result: {
+          seq: outcome.seq,
+          exitCode: outcome.exitCode,
+          stdout: collected.stdout.text,
+          stderr: collected.stderr.text,
+          truncated: collected.stdout.truncated || collected.stderr.truncated,
+          stdoutLength: collected.stdout.total,
+          stderrLength: collected.stderr.total,
+          outputIncomplete: outcome.outputIncomplete,
+          replayed: outcome.replayed
+        }
+      }))
     )
   })
+
+const collectFrom = <E = never, R = never>(
+  context: ExecContext,
+  spec: Spec,
+  run: Execution,
+  observe?: (chunks: Chunk.Chunk<OutputChunk>) => Effect.Effect<unknown, E, R>
+): Effect.Effect<ExecResult, ExecFailure | E, R> =>
+  Effect.flatMap(collectOutcome(spec, run, observe), ({ outcome, result, tail }) =>
+    outcome.exitCode === 0 || !isStrict(spec)
+      ? Effect.succeed(result)
+      : Effect.fail(commandError(context, spec, outcome, tail))
+  )
 
 const collect = <E = never, R = never>(
   context: ExecContext,
@@ -103,7 +140,7 @@ const textOf = (stream: OutputChunk["stream"]) =>
     Chunk.filterMap((chunk: OutputChunk) => (chunk.stream === stream ? Option.some(chunk.text) : Option.none()))
   )
 
-const views = (output: Stream.Stream<OutputChunk, ExecFailure>) => {
+const views = <E>(output: Stream.Stream<OutputChunk, E>) => {
   const stdout = output.pipe(textOf("stdout"))
   return { output, stdout, stderr: output.pipe(textOf("stderr")), lines: Stream.splitLines(stdout) }
 }
@@ -221,6 +258,92 @@ const span =
 
 export const make = (context: ExecContext, command: string | ReadonlyArray<string>, options: ExecOptions = {}): Exec =>
   new ExecImpl(context, { command: commandLine(command), options })
+
+/** How code is run: in a context of its language. */
+const codeDriver =
+  (contextId: string | undefined) =>
+  ({ execd }: ExecContext, { command, language = "" }: Spec): Driver => ({
+    events: Stream.map(
+      execd.runCode({ code: command, context: { language, id: contextId } }),
+      (event): RunEvent => event
+    ),
+    stop: execd.interruptCode,
+    status: undefined
+  })
+
+const codeError = (context: ExecContext, spec: Spec, { codeError, replayed, seq }: Outcome, tail: OutputTail) =>
+  codeError === undefined
+    ? undefined
+    : new CodeError({
+        ...codeError,
+        sandboxId: context.sandbox.id,
+        seq,
+        language: spec.language ?? "",
+        code: spec.command,
+        stdout: tail.stdout.text,
+        stderr: tail.stderr.text,
+        replayed
+      })
+
+class CodeExecImpl extends Effectable.Class<CodeResult, CodeFailure> implements CodeExec {
+  readonly output: CodeExec["output"]
+  readonly stdout: CodeExec["stdout"]
+  readonly stderr: CodeExec["stderr"]
+  readonly lines: CodeExec["lines"]
+
+  constructor(
+    private readonly context: ExecContext,
+    private readonly spec: Spec
+  ) {
+    super()
+    const { lines, output, stderr, stdout } = views(
+      outputOf(context, spec, (outcome, tail) => codeError(context, spec, outcome, tail))
+    )
+    this.output = output
+    this.stdout = stdout
+    this.stderr = stderr
+    this.lines = lines
+  }
+
+  get code(): string {
+    return this.spec.command
+  }
+
+  commit(): Effect.Effect<CodeResult, CodeFailure> {
+    const { context, spec } = this
+    return collectOutcome(spec, execution(context, spec)).pipe(
+      Effect.flatMap(({ outcome, result, tail }) => {
+        const error = codeError(context, spec, outcome, tail)
+        return error === undefined ? Effect.succeed({ ...result, results: outcome.results }) : Effect.fail(error)
+      }),
+      span("Sandbox.execCode", context)
+    )
+  }
+}
+
+export const makeCode = (context: ExecContext, code: string, options: CodeOptions, contextId?: string): CodeExec =>
+  new CodeExecImpl(context, {
+    command: code,
+    options: { key: options.key, maxOutput: options.maxOutput },
+    language: options.language,
+    driver: codeDriver(contextId)
+  })
+
+/** An interpreter in a scope. */
+export const createCodeContext = (
+  context: ExecContext,
+  language: string
+): Effect.Effect<CodeContext, OpenSandboxError, Scope.Scope> =>
+  Effect.acquireRelease(context.execd.createCodeContext(language), ({ id }) =>
+    context.isClosed()
+      ? Effect.void
+      : bounded("deleting a code context", "5 seconds", context.execd.deleteCodeContext(id))
+  ).pipe(
+    Effect.map(({ id }) => ({
+      language,
+      exec: (code, options) => makeCode(context, code, { ...options, language }, id)
+    }))
+  )
 
 /** A session in a scope; what it kept in the container is forgotten with it. */
 export const createSession = (

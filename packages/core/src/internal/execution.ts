@@ -4,6 +4,8 @@ import * as Clock from "effect/Clock"
 import type * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
+import * as Encoding from "effect/Encoding"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
@@ -11,17 +13,17 @@ import * as Ref from "effect/Ref"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import type { ExecOptions, OutputChunk } from "../Exec.js"
-import type { ExecdClient, ExecdEvent } from "../Execd.js"
+import type { CodeEvent, CommandStatus, ExecdClient, ExecdEvent } from "../Execd.js"
 import type { EventInput, Ledger } from "../Ledger.js"
 import type { Cursor, Json, LedgerEntry } from "../LedgerEvent.js"
 import { EventName } from "../LedgerEvent.js"
 import type { OpenSandboxError } from "../OpenSandboxError.js"
 import * as Replay from "../Replay.js"
-import type { ExecErrorReason, ExecFailure } from "../SandboxError.js"
+import type { ExecErrorReason, ExecFailure, ExecIdentity, LanguageError } from "../SandboxError.js"
 import { ExecError, ReplayDivergence, SandboxError } from "../SandboxError.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import { bounded } from "./bounded.js"
-import { jsonObject, stringField } from "./json.js"
+import { jsonField, jsonObject, stringField } from "./json.js"
 import { OutputTail } from "./output.js"
 import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
@@ -74,7 +76,14 @@ export interface Outcome {
   readonly exitCode: number
   readonly outputIncomplete: boolean
   readonly replayed: boolean
+  /** What code showed: values by MIME type. */
+  readonly results: ReadonlyArray<CodeValue>
+  /** The error of the language that ended code. */
+  readonly codeError?: LanguageError | undefined
 }
+
+/** A value that code showed, by MIME type. */
+export type CodeValue = { readonly [mimeType: string]: Json }
 
 /** Where an execution's output stands in the ledger. */
 export interface Location {
@@ -93,6 +102,24 @@ export interface Spec {
   readonly options: ExecOptions
   /** The session it runs in. */
   readonly session?: ExecSession | undefined
+  /** How it is run, where it is no plain command. */
+  readonly driver?: ((context: ExecContext, spec: Spec) => Driver) | undefined
+  /** The language, for code: then `command` is the code. */
+  readonly language?: string | undefined
+  /** True for a terminal that somebody types into. */
+  readonly interactive?: boolean | undefined
+}
+
+/** What a running thing tells: a command's events, code's, or those of a terminal, with its bytes. */
+export type RunEvent = Exclude<CodeEvent, { readonly _tag: "Output" }> | (OutputChunk & { readonly _tag: "Output" })
+
+/** A way to run something. */
+export interface Driver {
+  /** Starts it. `Init` carries the id by which `stop` and `status` know it. */
+  readonly events: Stream.Stream<RunEvent, OpenSandboxError>
+  readonly stop: (id: string) => Effect.Effect<void, OpenSandboxError>
+  /** How it ended, when the connection was lost; undefined where the server keeps no such thing. */
+  readonly status: ((id: string) => Effect.Effect<CommandStatus, OpenSandboxError>) | undefined
 }
 
 /** What makes the commands of one session a sequence: the state that each leaves to the next. */
@@ -140,8 +167,19 @@ export const outputEvents = (
     name: context.sandbox.name,
     stepIdx: seq,
     event: EventName.execOutput,
-    payload: { seq, type: chunk.stream, text: chunk.text }
+    payload: outputPayload(seq, chunk)
   }))
+
+/** Bytes that are no text are kept beside what can be read of them. */
+const outputPayload = (seq: number, { bytes, stream, text }: OutputChunk): { readonly [key: string]: Json } =>
+  bytes === undefined || isTextOf(text, bytes)
+    ? { seq, type: stream, text }
+    : { seq, type: stream, text, base64: Encoding.encodeBase64(bytes) }
+
+const isTextOf = (text: string, bytes: Uint8Array): boolean => {
+  const encoded = new TextEncoder().encode(text)
+  return encoded.length === bytes.length && encoded.every((byte, index) => byte === bytes[index])
+}
 
 export const event = (
   context: ExecContext,
@@ -157,11 +195,15 @@ export const event = (
 })
 
 /** The recorded output at a location, chunk by chunk. */
-export const recordedOutput = (ledger: ExecContext["ledger"], location: Location) =>
+export const recordedOutput = (
+  ledger: ExecContext["ledger"],
+  location: Location,
+  events: ReadonlyArray<string> = [EventName.execOutput]
+) =>
   ledger.read({
     sandboxId: location.sandboxId,
     stepIdx: location.seq,
-    events: [EventName.execOutput],
+    events,
     after: location.after,
     until: location.until
   })
@@ -169,25 +211,49 @@ export const recordedOutput = (ledger: ExecContext["ledger"], location: Location
 export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> => {
   const type = stringField(payload, "type")
   const text = stringField(payload, "text")
-  return text !== undefined && (type === "stdout" || type === "stderr")
-    ? Option.some({ stream: type, text })
-    : Option.none()
+  if (text === undefined || (type !== "stdout" && type !== "stderr")) return Option.none()
+  const base64 = stringField(payload, "base64")
+  const bytes = base64 === undefined ? Option.none() : Either.getRight(Encoding.decodeBase64(base64))
+  return Option.some(
+    Option.match(bytes, {
+      onNone: () => ({ stream: type, text }),
+      onSome: (bytes) => ({ stream: type, text, bytes })
+    })
+  )
 }
 
 /** Answers from the ledger. */
 export const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
-  Stream.toChannel(
-    recordedOutput(context.ledger, locationOf(recorded)).pipe(Stream.mapChunks(Chunk.filterMap(toOutput)))
-  ).pipe(
-    Channel.map(
-      (): Outcome => ({
-        seq,
-        exitCode: recorded.exitCode,
-        outputIncomplete: recorded.outputIncomplete,
-        replayed: true
-      })
+  Channel.suspend(() => {
+    const results: Array<CodeValue> = []
+    return Stream.toChannel(
+      recordedOutput(context.ledger, locationOf(recorded), [EventName.execOutput, EventName.execResult]).pipe(
+        Stream.mapChunks((entries) => {
+          for (const entry of entries) {
+            if (entry.event === EventName.execResult) results.push(codeValue(jsonField(entry.payload, "data")))
+          }
+          return Chunk.filterMap(entries, toOutput)
+        })
+      )
+    ).pipe(
+      Channel.map(
+        (): Outcome => ({
+          seq,
+          exitCode: recorded.exitCode,
+          outputIncomplete: recorded.outputIncomplete,
+          replayed: true,
+          results,
+          codeError: recorded.codeError
+        })
+      )
     )
-  )
+  })
+
+const codeValue = (data: Json | undefined): CodeValue =>
+  typeof data === "object" && data !== null && !Array.isArray(data)
+    ? // Array.isArray does not narrow readonly arrays away.
+      (data as CodeValue)
+    : {}
 
 /** Whether a server's words for an end without an exit code mean that the command was killed. */
 export const tellsOfSignal = (message: string | undefined): message is string =>
@@ -218,7 +284,8 @@ const recordTimeout = "5 seconds"
 export const startedEvent = (context: ExecContext, spec: Spec, seq: number, detached?: true): EventInput =>
   event(context, seq, EventName.execStarted, {
     seq,
-    cmd: spec.command,
+    ...(spec.language === undefined ? { cmd: spec.command } : { code: spec.command, language: spec.language }),
+    interactive: spec.interactive,
     key: spec.options.key,
     cwd: spec.options.cwd,
     shell: spec.options.shell,
@@ -260,6 +327,12 @@ export const send = (
   )
 }
 
+const commandDriver = (context: ExecContext, spec: Spec): Driver => ({
+  events: send(context, spec),
+  stop: context.execd.interrupt,
+  status: context.execd.status
+})
+
 const live = (
   context: ExecContext,
   spec: Spec,
@@ -268,8 +341,9 @@ const live = (
 ): Execution =>
   Channel.unwrapScoped(
     Effect.gen(function* () {
-      const { execd, hooks, ledger, sandbox } = context
+      const { hooks, ledger, sandbox } = context
       const { options } = spec
+      const driver = (spec.driver ?? commandDriver)(context, spec)
       const told = { seq, command: spec.command }
       const state: RunState = {
         commandId: undefined,
@@ -286,7 +360,7 @@ const live = (
         if (state.commandId === undefined) {
           yield* Fiber.await(state.sent).pipe(Effect.timeoutOption(commandIdTimeout))
         }
-        if (state.commandId !== undefined) yield* execd.interrupt(state.commandId)
+        if (state.commandId !== undefined) yield* driver.stop(state.commandId)
       })
 
       const release = Effect.gen(function* () {
@@ -315,7 +389,7 @@ const live = (
       yield* hooks.onExecStarted(sandbox, told)
 
       const startedAt = yield* Clock.currentTimeMillis
-      const pull = yield* Stream.toPull(send(context, spec)).pipe(Scope.extend(connection))
+      const pull = yield* Stream.toPull(driver.events).pipe(Scope.extend(connection))
 
       // The first pull outlives an interruption of the exec until the connection is closed: the id that it brings is what the
       // command can be stopped with.
@@ -349,13 +423,31 @@ const live = (
         return { _tag: "Failed", chunks, error }
       }
 
-      const completed = (chunks: ReadonlyArray<OutputChunk>, exitCode: number, outputIncomplete: boolean) =>
+      const results: Array<CodeValue> = []
+      const resultEvents = (from: number) =>
+        results.slice(from).map((data) => event(context, seq, EventName.execResult, { seq, data }))
+
+      const completed = (
+        chunks: ReadonlyArray<OutputChunk>,
+        exitCode: number,
+        {
+          codeError,
+          newResults = results.length,
+          outputIncomplete = false
+        }: {
+          readonly codeError?: LanguageError | undefined
+          readonly newResults?: number
+          readonly outputIncomplete?: boolean
+        } = {}
+      ) =>
         ledger
           .appendAll([
             ...outputEvents(context, seq, chunks),
+            ...resultEvents(newResults),
             event(context, seq, EventName.execCompleted, {
               seq,
               exitCode,
+              error: codeError === undefined ? undefined : { ...codeError },
               commandId: state.commandId,
               stdoutLength: tail.stdout.total,
               stderrLength: tail.stderr.total,
@@ -366,7 +458,8 @@ const live = (
             Effect.zipRight(
               Effect.sync((): Step => {
                 state.completed = true
-                return { _tag: "Done", chunks, outcome: { seq, exitCode, outputIncomplete, replayed: false } }
+                const outcome = { seq, exitCode, outputIncomplete, replayed: false, results, codeError }
+                return { _tag: "Done", chunks, outcome }
               })
             ),
             // Cut between the two, it would be recorded as completed and then as failed.
@@ -374,15 +467,22 @@ const live = (
             Effect.tap(() => hooks.onExecCompleted(sandbox, { ...told, exitCode }))
           )
 
-      const onEvents = (events: Chunk.Chunk<ExecdEvent>): Effect.Effect<Step, ExecFailure> => {
+      const onEvents = (events: Chunk.Chunk<RunEvent>): Effect.Effect<Step, ExecFailure> => {
         const chunks: Array<OutputChunk> = []
+        const newResults = results.length
         for (const event of events) {
           if (event._tag === "Init") state.commandId = event.commandId
-          else if (event._tag === "Output") chunks.push({ stream: event.stream, text: event.text })
-          else {
+          else if (event._tag === "Output") chunks.push(event)
+          // The server's JSON, as it was read.
+          else if (event._tag === "Result") results.push(event.data as CodeValue)
+          else if (event._tag === "Exit") {
             tail.add(chunks)
             state.ended = true
-            if (event.exitCode !== undefined) return completed(chunks, event.exitCode, false)
+            if (event.exitCode !== undefined) return completed(chunks, event.exitCode, { newResults })
+            if (spec.language !== undefined && event.name !== undefined) {
+              const codeError = { name: event.name, value: event.message ?? "", traceback: event.traceback ?? [] }
+              return completed(chunks, 1, { codeError, newResults })
+            }
             return ledger.appendAll(outputEvents(context, seq, chunks)).pipe(
               Effect.zipRight(Clock.currentTimeMillis),
               Effect.map((now) => {
@@ -402,9 +502,10 @@ const live = (
             )
           }
         }
-        if (chunks.length === 0) return Effect.succeed({ _tag: "More", chunks })
+        const more = { _tag: "More", chunks } as const
+        if (chunks.length === 0 && results.length === newResults) return Effect.succeed(more)
         tail.add(chunks)
-        return Effect.as(ledger.appendAll(outputEvents(context, seq, chunks)), { _tag: "More", chunks })
+        return Effect.as(ledger.appendAll([...outputEvents(context, seq, chunks), ...resultEvents(newResults)]), more)
       }
 
       /** The connection is gone without a terminal event: the server may still know how the command ended. */
@@ -413,13 +514,15 @@ const live = (
         const { commandId } = state
         const lost = (what: string) => failed([], execError("Lost", `${description}; ${what}`, cause))
         if (commandId === undefined) return Effect.succeed(lost("the command may or may not have run"))
-        return execd.status(commandId).pipe(
+        if (driver.status === undefined) return Effect.succeed(lost("the server keeps no record of its end"))
+        return driver.status(commandId).pipe(
           Effect.matchEffect({
             onFailure: () => Effect.succeed(lost("the server cannot say how the command ended")),
             onSuccess: (status) => {
               if (status.running) return Effect.succeed(lost("the command was still running and is stopped"))
               state.ended = true
-              if (Option.isSome(status.exitCode)) return completed([], status.exitCode.value, true)
+              if (Option.isSome(status.exitCode))
+                return completed([], status.exitCode.value, { outputIncomplete: true })
               return Effect.succeed(
                 tellsOfSignal(status.error)
                   ? failed([], execError("Killed", status.error, cause))
@@ -529,16 +632,21 @@ export const lookup = (
   seq: number
 ): Effect.Effect<Replay.RecordedExec | undefined, ReplayDivergence> =>
   Effect.gen(function* () {
-    const asked = { seq, command: spec.command, cwd: spec.options.cwd, key: spec.options.key }
+    const asked = {
+      seq,
+      command: spec.command,
+      cwd: spec.options.cwd,
+      key: spec.options.key,
+      language: spec.language
+    }
     const found = Replay.lookup(yield* Ref.get(context.replay), asked)
     if (found._tag === "Replay") return found.exec
     if (found._tag === "Live") return undefined
-    const { command, cwd, key } = found.recorded
     const divergence = new ReplayDivergence({
       sandboxId: context.sandbox.id,
       seq,
-      recorded: identity(command, cwd, key),
-      asked: identity(asked.command, asked.cwd, asked.key)
+      recorded: identity(found.recorded),
+      asked: identity(asked)
     })
     if (context.onDivergence === "fail") return yield* divergence
     yield* Ref.set(context.replay, Replay.empty)
@@ -546,8 +654,9 @@ export const lookup = (
     return undefined
   })
 
-const identity = (command: string, cwd: string | undefined, key: string | undefined) => ({
+const identity = ({ command, cwd, key, language }: Replay.Identity): typeof ExecIdentity.Type => ({
   command,
   ...(cwd === undefined ? {} : { cwd }),
-  ...(key === undefined ? {} : { key })
+  ...(key === undefined ? {} : { key }),
+  ...(language === undefined ? {} : { language })
 })

@@ -257,6 +257,9 @@ const handle = (
     resourceId: session.resourceId,
     exec: (command, options) => InternalExec.make(context, command, options),
     start: (command, options) => InternalExec.start(context, command, options),
+    execCode: (code, options) => InternalExec.makeCode(context, code, options),
+    createCodeContext: (language) =>
+      open("Sandbox.createCodeContext", InternalExec.createCodeContext(context, language)),
     startDetached: (command, options) => Detached.startDetached(context, command, options),
     commands: Detached.commands(context),
     createSession: (options) => open("Sandbox.createSession", InternalExec.createSession(context, options)),
