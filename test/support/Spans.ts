@@ -1,11 +1,13 @@
 /** Records every span that an effect opens, so that a test can say what is not in them. */
+import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import * as Tracer from "effect/Tracer"
 
 export interface Recorded<A> {
   readonly value: A
   readonly spans: ReadonlyArray<Tracer.Span>
-  /** All names, attributes and events, as text. */
+  /** All names, attributes and failures, as a tracer would show them. */
   readonly text: string
 }
 
@@ -24,7 +26,11 @@ export const record = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<Rec
       value,
       spans,
       text: JSON.stringify(
-        spans.map((span) => [span.name, [...span.attributes], span.status]),
+        spans.map((span) => [
+          span.name,
+          [...span.attributes],
+          span.status._tag === "Ended" && Exit.isFailure(span.status.exit) ? Cause.pretty(span.status.exit.cause) : ""
+        ]),
         (_, value: unknown) => (typeof value === "bigint" ? String(value) : value)
       )
     }))
