@@ -11,7 +11,7 @@ import type * as Sink from "effect/Sink"
 import type * as Stream from "effect/Stream"
 import type { Json } from "./LedgerEvent.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
-import type { CodeFailure, ExecFailure } from "./SandboxError.js"
+import type { CodeFailure, ExecFailure, SandboxFailure } from "./SandboxError.js"
 
 /**
  * A piece of output: what arrived together, at most 64 KiB of text, recorded in the ledger as one entry before it is delivered.
@@ -42,6 +42,11 @@ export interface ExecOptions {
   readonly gid?: number | undefined
   /** The shell that interprets the command, as `shell -c command`. Default: the server's (`bash`, or `sh` where there is none). */
   readonly shell?: string | undefined
+  /**
+   * True: byte-exact, with `bytes` in every chunk, over pipes instead of the line-based endpoint: no line end is added, nothing is
+   * replaced. `text` is what can be read of the bytes. Default false.
+   */
+  readonly raw?: boolean | undefined
   /** True (default): an exit code other than 0 is a `CommandError`. False: it is in the result. */
   readonly strict?: boolean | undefined
   /**
@@ -218,4 +223,67 @@ export interface DetachedExec {
   readonly attach: Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
   /** Stops the command. */
   readonly interrupt: Effect.Effect<void, OpenSandboxError>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface TerminalOptions {
+  /** What runs in it. Default: an interactive `bash`. */
+  readonly command?: string | undefined
+  readonly cwd?: string | undefined
+  /** The window. Default 80 by 24. */
+  readonly size?: { readonly cols: number; readonly rows: number } | undefined
+}
+
+/**
+ * What `Terminal.attach` reads from: a Node readable such as `process.stdin`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface TerminalInput {
+  once(event: "data", listener: (data: Uint8Array | string) => void): unknown
+  off(event: "data", listener: (data: Uint8Array | string) => void): unknown
+  pause(): unknown
+  resume(): unknown
+  /** Where it is a terminal itself. */
+  setRawMode?(raw: boolean): unknown
+}
+
+/**
+ * What `Terminal.attach` writes to: a Node writable such as `process.stdout`, whose window is followed where it is a terminal.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface TerminalOutput {
+  write(chunk: Uint8Array, callback: (error?: Error | null) => void): unknown
+  readonly columns?: number | undefined
+  readonly rows?: number | undefined
+  on?(event: "resize", listener: () => void): unknown
+  off?(event: "resize", listener: () => void): unknown
+}
+
+/**
+ * A terminal of the sandbox, recorded in both directions. Closing its scope ends it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Terminal {
+  readonly seq: number
+  /** Types; recorded before it is sent. Without effect on a terminal that was replayed. */
+  readonly write: (data: Uint8Array | string) => Effect.Effect<void, SandboxFailure>
+  readonly stdin: Sink.Sink<void, Uint8Array | string, never, SandboxFailure>
+  /** What it prints, from the first byte on, whenever it is run and by however many; ends with the process. */
+  readonly output: Stream.Stream<Uint8Array, ExecFailure>
+  readonly resize: (cols: number, rows: number) => Effect.Effect<void, OpenSandboxError>
+  /** A signal for what runs in it, by name: `SIGINT`. */
+  readonly signal: (name: string) => Effect.Effect<void, OpenSandboxError>
+  /** Waits for the end. */
+  readonly exitCode: Effect.Effect<number, ExecFailure>
+  /** Joins it to a terminal of this process until it ends; returns its exit code. */
+  readonly attach: (input: TerminalInput, output: TerminalOutput) => Effect.Effect<number, ExecFailure>
 }

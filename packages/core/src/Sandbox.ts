@@ -15,7 +15,9 @@ import type {
   Exec,
   ExecOptions,
   RunningExec,
-  Session
+  Session,
+  Terminal,
+  TerminalOptions
 } from "./Exec.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
@@ -91,6 +93,11 @@ export interface Sandbox {
     command: string | ReadonlyArray<string>,
     options?: ExecOptions
   ) => Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
+  /**
+   * Opens a terminal in a scope, recorded in both directions. On a resumed sandbox one that had ended answers from the ledger, and one that
+   * was open at the checkpoint is opened again and told what had been typed.
+   */
+  readonly openTerminal: (options?: TerminalOptions) => Effect.Effect<Terminal, ExecFailure, Scope.Scope>
   /** Code for an interpreter of the sandbox, not yet run; without a context of its own it runs in the language's default one. */
   readonly execCode: (code: string, options: CodeOptions) => CodeExec
   /** An interpreter of its own, ended with the scope. */

@@ -18,10 +18,11 @@ import { SandboxError } from "../SandboxError.js"
 import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import { bounded, within } from "./bounded.js"
-import * as Detached from "./detached.js"
-import * as InternalExec from "./exec.js"
-import type { ExecContext } from "./execution.js"
-import { RunningSeqs } from "./execution.js"
+import type { ExecContext } from "./exec/context.js"
+import { RunningSeqs } from "./exec/context.js"
+import * as Detached from "./exec/detached.js"
+import * as InternalExec from "./exec/handles.js"
+import * as InternalTerminal from "./exec/terminal.js"
 import { jsonObject } from "./json.js"
 import { labelValue } from "./labels.js"
 
@@ -257,6 +258,7 @@ const handle = (
     resourceId: session.resourceId,
     exec: (command, options) => InternalExec.make(context, command, options),
     start: (command, options) => InternalExec.start(context, command, options),
+    openTerminal: (options) => InternalTerminal.openTerminal(context, options),
     execCode: (code, options) => InternalExec.makeCode(context, code, options),
     createCodeContext: (language) =>
       open("Sandbox.createCodeContext", InternalExec.createCodeContext(context, language)),

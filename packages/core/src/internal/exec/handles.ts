@@ -23,16 +23,17 @@ import type {
   RunningExec,
   Session,
   Writable
-} from "../Exec.js"
-import type { Cursor } from "../LedgerEvent.js"
-import type { OpenSandboxError } from "../OpenSandboxError.js"
-import type { SessionOptions } from "../Sandbox.js"
-import type { CodeFailure, ExecFailure } from "../SandboxError.js"
-import { CodeError, CommandError, ExecError, SandboxError } from "../SandboxError.js"
-import { bounded } from "./bounded.js"
-import type { Driver, ExecContext, ExecSession, Execution, Location, Outcome, RunEvent, Spec } from "./execution.js"
-import { execution, recordedOutput, toOutput } from "./execution.js"
-import { OutputCollector, OutputTail } from "./output.js"
+} from "../../Exec.js"
+import type { Cursor } from "../../LedgerEvent.js"
+import type { OpenSandboxError } from "../../OpenSandboxError.js"
+import type { SessionOptions } from "../../Sandbox.js"
+import type { CodeFailure, ExecFailure } from "../../SandboxError.js"
+import { CodeError, CommandError, ExecError, SandboxError } from "../../SandboxError.js"
+import { bounded } from "../bounded.js"
+import { OutputCollector, OutputTail } from "../output.js"
+import type { Driver, ExecContext, ExecSession, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
+import { execution } from "./execution.js"
+import { recordedOutput, toOutput } from "./record.js"
 import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
 

@@ -3,30 +3,21 @@ import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
-import type { DetachedExec, ExecOptions, OutputChunk } from "../Exec.js"
-import type { LedgerError } from "../LedgerError.js"
-import type { Cursor, LedgerEntry } from "../LedgerEvent.js"
-import { EventName } from "../LedgerEvent.js"
-import type { OpenSandboxError } from "../OpenSandboxError.js"
-import type { ExecErrorReason, ExecFailure } from "../SandboxError.js"
-import { ExecError } from "../SandboxError.js"
-import * as InternalExec from "./exec.js"
-import type { ExecContext, Execution, Location, Outcome, Spec } from "./execution.js"
-import {
-  event,
-  locationOf,
-  lookup,
-  outputEvents,
-  recordedOutput,
-  replayed,
-  send,
-  startedEvent,
-  tellsOfSignal,
-  toOutput,
-  validate
-} from "./execution.js"
-import { jsonField, stringField } from "./json.js"
-import { OutputTail } from "./output.js"
+import type { DetachedExec, ExecOptions, OutputChunk } from "../../Exec.js"
+import type { LedgerError } from "../../LedgerError.js"
+import type { Cursor, LedgerEntry } from "../../LedgerEvent.js"
+import { EventName } from "../../LedgerEvent.js"
+import type { OpenSandboxError } from "../../OpenSandboxError.js"
+import type { ExecErrorReason, ExecFailure } from "../../SandboxError.js"
+import { ExecError } from "../../SandboxError.js"
+import { jsonField, stringField } from "../json.js"
+import { OutputTail } from "../output.js"
+import type { ExecContext, Execution, Location, Outcome, Spec } from "./context.js"
+import { validate } from "./context.js"
+import { request, send } from "./drivers.js"
+import { lookup, replayed, tellsOfSignal } from "./execution.js"
+import * as InternalExec from "./handles.js"
+import { event, locationOf, outputEvents, recordedOutput, startedEvent, toOutput } from "./record.js"
 import { commandLine } from "./shell.js"
 
 /** A detached command of this session, as its events tell. */
@@ -247,7 +238,7 @@ export const startDetached = (
     }
     const started = yield* context.ledger.append(startedEvent(context, spec, seq, true))
     context.running.add(seq)
-    const commandId = yield* send(context, spec, true).pipe(
+    const commandId = yield* send(context, spec, request(context, spec, true)).pipe(
       Stream.filterMap((event) => (event._tag === "Init" ? Option.some(event.commandId) : Option.none())),
       Stream.runHead,
       Effect.flatMap(

@@ -1,5 +1,5 @@
-import type { ExecOptions } from "../Exec.js"
-import { labelValue } from "./labels.js"
+import type { ExecOptions } from "../../Exec.js"
+import { labelValue } from "../labels.js"
 
 const quote = (word: string): string =>
   /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
@@ -78,3 +78,7 @@ export const once = (sandboxId: string, key: string, command: string): string =>
     `[ -e "$__sg_once/code" ] || kill -9 $$`,
     `exit "$(cat "$__sg_once/code")"`
   ].join("\n")
+
+/** A script whose command has these variables in its environment. */
+export const exportVariables = (variables: ReadonlyArray<readonly [string, string]>, command: string): string =>
+  [...variables.map(([name, value]) => `export ${name}=${quote(value)}`), command].join("\n")

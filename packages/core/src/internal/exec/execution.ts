@@ -1,226 +1,27 @@
 import * as Channel from "effect/Channel"
 import * as Chunk from "effect/Chunk"
 import * as Clock from "effect/Clock"
-import type * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
-import * as Encoding from "effect/Encoding"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Ref from "effect/Ref"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import type { ExecOptions, OutputChunk } from "../Exec.js"
-import type { CodeEvent, CommandStatus, ExecdClient, ExecdEvent } from "../Execd.js"
-import type { EventInput, Ledger } from "../Ledger.js"
-import type { Cursor, Json, LedgerEntry } from "../LedgerEvent.js"
-import { EventName } from "../LedgerEvent.js"
-import type { OpenSandboxError } from "../OpenSandboxError.js"
-import * as Replay from "../Replay.js"
-import type { ExecErrorReason, ExecFailure, ExecIdentity, LanguageError } from "../SandboxError.js"
-import { ExecError, ReplayDivergence, SandboxError } from "../SandboxError.js"
-import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
-import { bounded } from "./bounded.js"
-import { jsonField, jsonObject, stringField } from "./json.js"
-import { OutputTail } from "./output.js"
-import * as Script from "./shell.js"
-import { commandLine } from "./shell.js"
-
-/** What the execs of one sandbox handle share. The mutable parts are touched only in synchronous steps. */
-export interface ExecContext {
-  readonly sandbox: HookSandbox
-  readonly ledger: Context.Tag.Service<Ledger>
-  readonly execd: ExecdClient
-  readonly hooks: ComposedHooks
-  readonly replay: Ref.Ref<Replay.ReplayIndex>
-  readonly onDivergence: "fail" | "live"
-  readonly sequence: { last: number; sessions: number }
-  readonly running: RunningSeqs
-  readonly nextId: Effect.Effect<string>
-  readonly isClosed: () => boolean
-}
-
-/**
- * Which execs are in flight. A checkpoint opens a window before it asks for the snapshot: whatever runs inside the window may or
- * may not be part of the snapshot, so it must not be replayed from that checkpoint.
- */
-export class RunningSeqs {
-  private readonly seqs = new Set<number>()
-  private readonly windows = new Set<Set<number>>()
-
-  add(seq: number): void {
-    this.seqs.add(seq)
-    for (const window of this.windows) window.add(seq)
-  }
-
-  delete(seq: number): void {
-    this.seqs.delete(seq)
-  }
-
-  openWindow(): Set<number> {
-    const window = new Set(this.seqs)
-    this.windows.add(window)
-    return window
-  }
-
-  closeWindow(window: Set<number>): void {
-    this.windows.delete(window)
-  }
-}
-
-/** How an execution ended. */
-export interface Outcome {
-  readonly seq: number
-  readonly exitCode: number
-  readonly outputIncomplete: boolean
-  readonly replayed: boolean
-  /** What code showed: values by MIME type. */
-  readonly results: ReadonlyArray<CodeValue>
-  /** The error of the language that ended code. */
-  readonly codeError?: LanguageError | undefined
-}
-
-/** A value that code showed, by MIME type. */
-export type CodeValue = { readonly [mimeType: string]: Json }
-
-/** Where an execution's output stands in the ledger. */
-export interface Location {
-  readonly sandboxId: string
-  readonly seq: number
-  readonly after: Cursor
-  readonly until?: Cursor | undefined
-}
-
-/** One run of a command: its chunks, recorded before they come out, and at the end its outcome. */
-export type Execution = Channel.Channel<Chunk.Chunk<OutputChunk>, unknown, ExecFailure, unknown, Outcome, unknown>
-
-/** A command, as it was asked for. */
-export interface Spec {
-  readonly command: string
-  readonly options: ExecOptions
-  /** The session it runs in. */
-  readonly session?: ExecSession | undefined
-  /** How it is run, where it is no plain command. */
-  readonly driver?: ((context: ExecContext, spec: Spec) => Driver) | undefined
-  /** The language, for code: then `command` is the code. */
-  readonly language?: string | undefined
-  /** True for a terminal that somebody types into. */
-  readonly interactive?: boolean | undefined
-}
-
-/** What a running thing tells: a command's events, code's, or those of a terminal, with its bytes. */
-export type RunEvent = Exclude<CodeEvent, { readonly _tag: "Output" }> | (OutputChunk & { readonly _tag: "Output" })
-
-/** A way to run something. */
-export interface Driver {
-  /** Starts it. `Init` carries the id by which `stop` and `status` know it. */
-  readonly events: Stream.Stream<RunEvent, OpenSandboxError>
-  readonly stop: (id: string) => Effect.Effect<void, OpenSandboxError>
-  /** How it ended, when the connection was lost; undefined where the server keeps no such thing. */
-  readonly status: ((id: string) => Effect.Effect<CommandStatus, OpenSandboxError>) | undefined
-}
-
-/** What makes the commands of one session a sequence: the state that each leaves to the next. */
-export interface ExecSession {
-  readonly name: string
-  /** The shell script that runs a command with the session's state. */
-  readonly script: (command: string, options: ExecOptions) => string
-  readonly oneAtATime: Effect.Semaphore
-}
-
-/** Refuses what makes no sense, and what comes after the sandbox was closed. */
-export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {
-  // A session's script handles the variables by name.
-  const variable = spec.session === undefined ? /^[^=\0]+$/ : /^[A-Za-z_][A-Za-z0-9_]*$/
-  const problem =
-    spec.command.trim() === ""
-      ? "an empty command"
-      : Object.keys(spec.options.env ?? {}).some((name) => !variable.test(name))
-        ? "the name of an environment variable is malformed"
-        : spec.options.key === "" || spec.options.idempotencyKey === ""
-          ? "an empty key"
-          : spec.options.maxOutput !== undefined && !(spec.options.maxOutput >= 0)
-            ? "maxOutput must not be negative"
-            : spec.options.gid !== undefined && spec.options.uid === undefined
-              ? "gid needs uid"
-              : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
-                ? "timeout is no duration"
-                : undefined
-  const refuse = (reason: "InvalidOptions" | "Closed", description: string) =>
-    Effect.fail(new SandboxError({ method: "Sandbox.exec", reason, description, sandboxId: context.sandbox.id }))
-  return problem !== undefined
-    ? refuse("InvalidOptions", problem)
-    : context.isClosed()
-      ? refuse("Closed", "the sandbox is closed")
-      : Effect.void
-}
-
-export const outputEvents = (
-  context: ExecContext,
-  seq: number,
-  chunks: ReadonlyArray<OutputChunk>
-): Array<EventInput> =>
-  chunks.map((chunk) => ({
-    sandboxId: context.sandbox.id,
-    name: context.sandbox.name,
-    stepIdx: seq,
-    event: EventName.execOutput,
-    payload: outputPayload(seq, chunk)
-  }))
-
-/** Bytes that are no text are kept beside what can be read of them. */
-const outputPayload = (seq: number, { bytes, stream, text }: OutputChunk): { readonly [key: string]: Json } =>
-  bytes === undefined || isTextOf(text, bytes)
-    ? { seq, type: stream, text }
-    : { seq, type: stream, text, base64: Encoding.encodeBase64(bytes) }
-
-const isTextOf = (text: string, bytes: Uint8Array): boolean => {
-  const encoded = new TextEncoder().encode(text)
-  return encoded.length === bytes.length && encoded.every((byte, index) => byte === bytes[index])
-}
-
-export const event = (
-  context: ExecContext,
-  seq: number,
-  name: string,
-  payload: { readonly [key: string]: Json | undefined }
-): EventInput => ({
-  sandboxId: context.sandbox.id,
-  name: context.sandbox.name,
-  stepIdx: seq,
-  event: name,
-  payload: jsonObject(payload)
-})
-
-/** The recorded output at a location, chunk by chunk. */
-export const recordedOutput = (
-  ledger: ExecContext["ledger"],
-  location: Location,
-  events: ReadonlyArray<string> = [EventName.execOutput]
-) =>
-  ledger.read({
-    sandboxId: location.sandboxId,
-    stepIdx: location.seq,
-    events,
-    after: location.after,
-    until: location.until
-  })
-
-export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> => {
-  const type = stringField(payload, "type")
-  const text = stringField(payload, "text")
-  if (text === undefined || (type !== "stdout" && type !== "stderr")) return Option.none()
-  const base64 = stringField(payload, "base64")
-  const bytes = base64 === undefined ? Option.none() : Either.getRight(Encoding.decodeBase64(base64))
-  return Option.some(
-    Option.match(bytes, {
-      onNone: () => ({ stream: type, text }),
-      onSome: (bytes) => ({ stream: type, text, bytes })
-    })
-  )
-}
+import type { OutputChunk } from "../../Exec.js"
+import { EventName } from "../../LedgerEvent.js"
+import type { OpenSandboxError } from "../../OpenSandboxError.js"
+import * as Replay from "../../Replay.js"
+import type { ExecErrorReason, ExecFailure, ExecIdentity, LanguageError } from "../../SandboxError.js"
+import { ExecError, ReplayDivergence } from "../../SandboxError.js"
+import { bounded } from "../bounded.js"
+import { jsonField } from "../json.js"
+import { OutputTail } from "../output.js"
+import type { CodeValue, ExecContext, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
+import { validate } from "./context.js"
+import { commandDriver, pipeDriver } from "./drivers.js"
+import { codeValue, event, locationOf, outputEvents, recordedOutput, startedEvent, toOutput } from "./record.js"
 
 /** Answers from the ledger. */
 export const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
@@ -249,12 +50,6 @@ export const replayed = (context: ExecContext, seq: number, recorded: Replay.Rec
     )
   })
 
-const codeValue = (data: Json | undefined): CodeValue =>
-  typeof data === "object" && data !== null && !Array.isArray(data)
-    ? // Array.isArray does not narrow readonly arrays away.
-      (data as CodeValue)
-    : {}
-
 /** Whether a server's words for an end without an exit code mean that the command was killed. */
 export const tellsOfSignal = (message: string | undefined): message is string =>
   message !== undefined && (message === "-1" || /signal|kill/i.test(message))
@@ -281,58 +76,6 @@ const commandIdTimeout = "2 seconds"
 const stopTimeout = "5 seconds"
 const recordTimeout = "5 seconds"
 
-export const startedEvent = (context: ExecContext, spec: Spec, seq: number, detached?: true): EventInput =>
-  event(context, seq, EventName.execStarted, {
-    seq,
-    ...(spec.language === undefined ? { cmd: spec.command } : { code: spec.command, language: spec.language }),
-    interactive: spec.interactive,
-    key: spec.options.key,
-    cwd: spec.options.cwd,
-    shell: spec.options.shell,
-    session: spec.session?.name,
-    idempotencyKey: spec.options.idempotencyKey,
-    detached,
-    envNames: spec.options.env === undefined ? undefined : Object.keys(spec.options.env)
-  })
-
-/** Sends a command the way that its options ask for. */
-export const send = (
-  context: ExecContext,
-  spec: Spec,
-  background?: true
-): Stream.Stream<ExecdEvent, OpenSandboxError> => {
-  const { idempotencyKey, shell, stdin, ...options } = spec.options
-  const inShell = shell === undefined ? spec.command : commandLine([shell, "-c", spec.command])
-  const inSession = spec.session === undefined ? inShell : spec.session.script(inShell, options)
-  const once = idempotencyKey === undefined ? inSession : Script.once(context.sandbox.id, idempotencyKey, inSession)
-  const request = (command: string) =>
-    context.execd.command({
-      command,
-      // A session has a directory of its own to start from.
-      cwd: spec.session === undefined ? options.cwd : undefined,
-      env: options.env,
-      timeout: options.timeout,
-      uid: options.uid,
-      gid: options.gid,
-      background
-    })
-  if (stdin === undefined) return request(once)
-  return Stream.unwrap(
-    Effect.gen(function* () {
-      const path = `/tmp/.sandglass-stdin-${yield* context.nextId}`
-      // Another user's command has to be able to read it.
-      yield* context.execd.upload([{ path, content: stdin, mode: options.uid === undefined ? "600" : "644" }])
-      return request(Script.withInput(path, once))
-    })
-  )
-}
-
-const commandDriver = (context: ExecContext, spec: Spec): Driver => ({
-  events: send(context, spec),
-  stop: context.execd.interrupt,
-  status: context.execd.status
-})
-
 const live = (
   context: ExecContext,
   spec: Spec,
@@ -343,7 +86,7 @@ const live = (
     Effect.gen(function* () {
       const { hooks, ledger, sandbox } = context
       const { options } = spec
-      const driver = (spec.driver ?? commandDriver)(context, spec)
+      const driver = (spec.driver ?? (options.raw === true ? pipeDriver : commandDriver))(context, spec)
       const told = { seq, command: spec.command }
       const state: RunState = {
         commandId: undefined,
@@ -472,7 +215,10 @@ const live = (
         const newResults = results.length
         for (const event of events) {
           if (event._tag === "Init") state.commandId = event.commandId
-          else if (event._tag === "Output") chunks.push(event)
+          else if (event._tag === "Output") {
+            const { bytes, stream, text } = event
+            chunks.push(bytes === undefined ? { stream, text } : { stream, text, bytes })
+          }
           // The server's JSON, as it was read.
           else if (event._tag === "Result") results.push(event.data as CodeValue)
           else if (event._tag === "Exit") {
@@ -616,14 +362,6 @@ const decided = (context: ExecContext, spec: Spec, onStarted: (location: Locatio
       return replayed(context, seq, recorded)
     })
   )
-
-/** Where the output of a recorded exec lies. */
-export const locationOf = ({ completed, sandboxId, seq, started }: Replay.RecordedExec): Location => ({
-  sandboxId,
-  seq,
-  after: started,
-  until: completed
-})
 
 /** The recorded exec that answers this one, if there is one. */
 export const lookup = (

@@ -1,0 +1,148 @@
+import type * as Channel from "effect/Channel"
+import type * as Chunk from "effect/Chunk"
+import type * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import type * as Ref from "effect/Ref"
+import type * as Stream from "effect/Stream"
+import type { ExecOptions, OutputChunk } from "../../Exec.js"
+import type { CodeEvent, CommandStatus, ExecdClient } from "../../Execd.js"
+import type { Ledger } from "../../Ledger.js"
+import type { Cursor, Json } from "../../LedgerEvent.js"
+import type { OpenSandboxError } from "../../OpenSandboxError.js"
+import type * as Replay from "../../Replay.js"
+import type { ExecFailure, LanguageError } from "../../SandboxError.js"
+import { SandboxError } from "../../SandboxError.js"
+import type { ComposedHooks, HookSandbox } from "../../SandboxHooks.js"
+
+/** What the execs of one sandbox handle share. The mutable parts are touched only in synchronous steps. */
+export interface ExecContext {
+  readonly sandbox: HookSandbox
+  readonly ledger: Context.Tag.Service<Ledger>
+  readonly execd: ExecdClient
+  readonly hooks: ComposedHooks
+  readonly replay: Ref.Ref<Replay.ReplayIndex>
+  readonly onDivergence: "fail" | "live"
+  readonly sequence: { last: number; sessions: number }
+  readonly running: RunningSeqs
+  readonly nextId: Effect.Effect<string>
+  readonly isClosed: () => boolean
+}
+
+/**
+ * Which execs are in flight. A checkpoint opens a window before it asks for the snapshot: whatever runs inside the window may or
+ * may not be part of the snapshot, so it must not be replayed from that checkpoint.
+ */
+export class RunningSeqs {
+  private readonly seqs = new Set<number>()
+  private readonly windows = new Set<Set<number>>()
+
+  add(seq: number): void {
+    this.seqs.add(seq)
+    for (const window of this.windows) window.add(seq)
+  }
+
+  delete(seq: number): void {
+    this.seqs.delete(seq)
+  }
+
+  openWindow(): Set<number> {
+    const window = new Set(this.seqs)
+    this.windows.add(window)
+    return window
+  }
+
+  closeWindow(window: Set<number>): void {
+    this.windows.delete(window)
+  }
+}
+
+/** How an execution ended. */
+export interface Outcome {
+  readonly seq: number
+  readonly exitCode: number
+  readonly outputIncomplete: boolean
+  readonly replayed: boolean
+  /** What code showed: values by MIME type. */
+  readonly results: ReadonlyArray<CodeValue>
+  /** The error of the language that ended code. */
+  readonly codeError?: LanguageError | undefined
+}
+
+/** A value that code showed, by MIME type. */
+export type CodeValue = { readonly [mimeType: string]: Json }
+
+/** Where an execution's output stands in the ledger. */
+export interface Location {
+  readonly sandboxId: string
+  readonly seq: number
+  readonly after: Cursor
+  readonly until?: Cursor | undefined
+}
+
+/** One run of a command: its chunks, recorded before they come out, and at the end its outcome. */
+export type Execution = Channel.Channel<Chunk.Chunk<OutputChunk>, unknown, ExecFailure, unknown, Outcome, unknown>
+
+/** A command, as it was asked for. */
+export interface Spec {
+  readonly command: string
+  readonly options: ExecOptions
+  /** The session it runs in. */
+  readonly session?: ExecSession | undefined
+  /** How it is run, where it is no plain command. */
+  readonly driver?: ((context: ExecContext, spec: Spec) => Driver) | undefined
+  /** The language, for code: then `command` is the code. */
+  readonly language?: string | undefined
+  /** True for a terminal that somebody types into. */
+  readonly interactive?: boolean | undefined
+}
+
+/** What a running thing tells: a command's events, code's, or those of a terminal, with its bytes. */
+export type RunEvent = Exclude<CodeEvent, { readonly _tag: "Output" }> | (OutputChunk & { readonly _tag: "Output" })
+
+/** A way to run something. */
+export interface Driver {
+  /** Starts it. `Init` carries the id by which `stop` and `status` know it. */
+  readonly events: Stream.Stream<RunEvent, OpenSandboxError>
+  readonly stop: (id: string) => Effect.Effect<void, OpenSandboxError>
+  /** How it ended, when the connection was lost; undefined where the server keeps no such thing. */
+  readonly status: ((id: string) => Effect.Effect<CommandStatus, OpenSandboxError>) | undefined
+}
+
+/** What makes the commands of one session a sequence: the state that each leaves to the next. */
+export interface ExecSession {
+  readonly name: string
+  /** The shell script that runs a command with the session's state. */
+  readonly script: (command: string, options: ExecOptions) => string
+  readonly oneAtATime: Effect.Semaphore
+}
+
+/** Refuses what makes no sense, and what comes after the sandbox was closed. */
+export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {
+  // A session's script handles the variables by name.
+  const variable = spec.session === undefined ? /^[^=\0]+$/ : /^[A-Za-z_][A-Za-z0-9_]*$/
+  const problem =
+    spec.command.trim() === ""
+      ? "an empty command"
+      : Object.keys(spec.options.env ?? {}).some((name) => !variable.test(name))
+        ? "the name of an environment variable is malformed"
+        : spec.options.key === "" || spec.options.idempotencyKey === ""
+          ? "an empty key"
+          : spec.options.maxOutput !== undefined && !(spec.options.maxOutput >= 0)
+            ? "maxOutput must not be negative"
+            : spec.options.gid !== undefined && spec.options.uid === undefined
+              ? "gid needs uid"
+              : spec.options.raw === true && spec.options.uid !== undefined
+                ? "raw commands run as the sandbox's own user"
+                : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
+                  ? "timeout is no duration"
+                  : undefined
+  const refuse = (reason: "InvalidOptions" | "Closed", description: string) =>
+    Effect.fail(new SandboxError({ method: "Sandbox.exec", reason, description, sandboxId: context.sandbox.id }))
+  return problem !== undefined
+    ? refuse("InvalidOptions", problem)
+    : context.isClosed()
+      ? refuse("Closed", "the sandbox is closed")
+      : Effect.void
+}

@@ -1,0 +1,119 @@
+import * as Either from "effect/Either"
+import * as Encoding from "effect/Encoding"
+import * as Option from "effect/Option"
+import type { OutputChunk } from "../../Exec.js"
+import type { EventInput } from "../../Ledger.js"
+import type { Json, LedgerEntry } from "../../LedgerEvent.js"
+import { EventName } from "../../LedgerEvent.js"
+import type * as Replay from "../../Replay.js"
+import { jsonObject, stringField } from "../json.js"
+import type { CodeValue, ExecContext, Location, Spec } from "./context.js"
+
+export const event = (
+  context: ExecContext,
+  seq: number,
+  name: string,
+  payload: { readonly [key: string]: Json | undefined }
+): EventInput => ({
+  sandboxId: context.sandbox.id,
+  name: context.sandbox.name,
+  stepIdx: seq,
+  event: name,
+  payload: jsonObject(payload)
+})
+
+export const startedEvent = (context: ExecContext, spec: Spec, seq: number, detached?: true): EventInput =>
+  event(context, seq, EventName.execStarted, {
+    seq,
+    ...(spec.language === undefined ? { cmd: spec.command } : { code: spec.command, language: spec.language }),
+    interactive: spec.interactive,
+    key: spec.options.key,
+    cwd: spec.options.cwd,
+    shell: spec.options.shell,
+    session: spec.session?.name,
+    idempotencyKey: spec.options.idempotencyKey,
+    detached,
+    envNames: spec.options.env === undefined ? undefined : Object.keys(spec.options.env)
+  })
+
+export const outputEvents = (
+  context: ExecContext,
+  seq: number,
+  chunks: ReadonlyArray<OutputChunk>
+): Array<EventInput> =>
+  chunks.map((chunk) => ({
+    sandboxId: context.sandbox.id,
+    name: context.sandbox.name,
+    stepIdx: seq,
+    event: EventName.execOutput,
+    payload: outputPayload(seq, chunk)
+  }))
+
+/** Bytes that are no text are kept beside what can be read of them. */
+export const outputPayload = (
+  seq: number,
+  { bytes, stream, text }: Omit<OutputChunk, "stream"> & { readonly stream: OutputChunk["stream"] | "stdin" }
+): { readonly [key: string]: Json } =>
+  bytes === undefined || isTextOf(text, bytes)
+    ? { seq, type: stream, text }
+    : { seq, type: stream, text, base64: Encoding.encodeBase64(bytes) }
+
+const isTextOf = (text: string, bytes: Uint8Array): boolean => {
+  const encoded = new TextEncoder().encode(text)
+  return encoded.length === bytes.length && encoded.every((byte, index) => byte === bytes[index])
+}
+
+/** The recorded output at a location, chunk by chunk. */
+export const recordedOutput = (
+  ledger: ExecContext["ledger"],
+  location: Location,
+  events: ReadonlyArray<string> = [EventName.execOutput]
+) =>
+  ledger.read({
+    sandboxId: location.sandboxId,
+    stepIdx: location.seq,
+    events,
+    after: location.after,
+    until: location.until
+  })
+
+export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> => {
+  const type = stringField(payload, "type")
+  const text = stringField(payload, "text")
+  if (text === undefined || (type !== "stdout" && type !== "stderr")) return Option.none()
+  const base64 = stringField(payload, "base64")
+  const bytes = base64 === undefined ? Option.none() : Either.getRight(Encoding.decodeBase64(base64))
+  return Option.some(
+    Option.match(bytes, {
+      onNone: () => ({ stream: type, text }),
+      onSome: (bytes) => ({ stream: type, text, bytes })
+    })
+  )
+}
+
+/** The bytes of a recorded piece of input or output. */
+export const bytesOf = (
+  { payload }: LedgerEntry,
+  stream: OutputChunk["stream"] | "stdin"
+): Option.Option<Uint8Array> => {
+  const text = stringField(payload, "text")
+  if (text === undefined || stringField(payload, "type") !== stream) return Option.none()
+  const base64 = stringField(payload, "base64")
+  return base64 === undefined
+    ? Option.some(new TextEncoder().encode(text))
+    : Either.getRight(Encoding.decodeBase64(base64))
+}
+
+export const codeValue = (data: Json | undefined): CodeValue =>
+  typeof data === "object" && data !== null && !Array.isArray(data)
+    ? // Array.isArray does not narrow readonly arrays away.
+      (data as CodeValue)
+    : {}
+
+/** Where the output of a recorded exec lies. */
+export const locationOf = ({ completed, sandboxId, seq, started }: Replay.RecordedExec): Location => ({
+  sandboxId,
+  seq,
+  after: started,
+  until: completed
+})
