@@ -3,10 +3,12 @@
  *
  * @since 0.1.0
  */
+import type * as HttpClient from "@effect/platform/HttpClient"
 import type * as Duration from "effect/Duration"
 import type * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
+import type { Credential, CredentialBinding, CredentialVault, CredentialVaultMutation, PolicyStatus } from "./Egress.js"
 import type {
   CodeContext,
   CodeExec,
@@ -19,10 +21,11 @@ import type {
   Terminal,
   TerminalOptions
 } from "./Exec.js"
+import type { Metrics } from "./Execd.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
-import type { Endpoint, SandboxInfo } from "./OpenSandbox.js"
+import type { Diagnostic, Endpoint, NetworkRule, SandboxInfo } from "./OpenSandbox.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
 import type { ExecFailure, SandboxFailure } from "./SandboxError.js"
 import type { SandboxFiles } from "./SandboxFiles.js"
@@ -53,6 +56,41 @@ export interface SessionOptions {
   readonly name?: string | undefined
   /** Where its first command starts. Default: the container's. */
   readonly cwd?: string | undefined
+}
+
+/**
+ * The network rules and credentials of a sandbox at run time. Every change is recorded (`egress.rule_added`, `egress.rule_removed`,
+ * `credential.bound`, `credential.revoked`): names and hosts, never a credential's value.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface SandboxEgress {
+  readonly policy: Effect.Effect<PolicyStatus, OpenSandboxError>
+  /** They come before the present ones; of several for one target the first wins. */
+  readonly addRules: (rules: ReadonlyArray<NetworkRule>) => Effect.Effect<PolicyStatus, SandboxFailure>
+  /** By target; one that has no rule is fine. */
+  readonly removeRules: (targets: ReadonlyArray<string>) => Effect.Effect<PolicyStatus, SandboxFailure>
+  readonly vault: Effect.Effect<CredentialVault, OpenSandboxError>
+  /** Needs `credentialProxy` at creation. */
+  readonly createVault: (vault: {
+    readonly credentials: ReadonlyArray<Credential>
+    readonly bindings: ReadonlyArray<CredentialBinding>
+  }) => Effect.Effect<CredentialVault, SandboxFailure>
+  /** All or nothing; `Conflict` when the vault is at another than the expected revision. */
+  readonly mutateVault: (mutation: CredentialVaultMutation) => Effect.Effect<CredentialVault, SandboxFailure>
+  readonly deleteVault: Effect.Effect<void, SandboxFailure>
+}
+
+/**
+ * A port of a sandbox, as it is reached from here.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface SandboxPort extends Endpoint {
+  /** Prepends the address and adds the headers: `client.get("/health")`. */
+  readonly client: HttpClient.HttpClient
 }
 
 /**
@@ -128,8 +166,16 @@ export interface Sandbox {
   /** Moves its expiry to `duration` from now, by the server's clock; returns it in epoch milliseconds. */
   readonly renew: (duration: Duration.DurationInput) => Effect.Effect<number, SandboxFailure>
   readonly info: Effect.Effect<SandboxInfo, OpenSandboxError>
-  /** Where a port inside the sandbox is reached from here. */
-  readonly endpoint: (port: number) => Effect.Effect<Endpoint, OpenSandboxError>
+  /** Where a port inside the sandbox is reached from here, with an `HttpClient` bound to it. */
+  readonly proxy: (port: number) => Effect.Effect<SandboxPort, OpenSandboxError>
+  readonly egress: SandboxEgress
+  /** What it uses at this moment. */
+  readonly metrics: Effect.Effect<Metrics, OpenSandboxError>
+  /** The same, every second. */
+  readonly watchMetrics: Stream.Stream<Metrics, OpenSandboxError>
+  /** What the server knows of the sandbox, as text for a person; `scope` is e.g. `container`, `lifecycle`, `runtime`, or `all` (default). */
+  readonly diagnosticLogs: (scope?: string) => Effect.Effect<Diagnostic, OpenSandboxError>
+  readonly diagnosticEvents: (scope?: string) => Effect.Effect<Diagnostic, OpenSandboxError>
   /** Appends an event of the application to this session. */
   readonly append: (
     event: string,

@@ -10,9 +10,11 @@ import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
+import * as Egress from "./Egress.js"
 import * as Execd from "./Execd.js"
 import { IdGenerator } from "./IdGenerator.js"
 import * as Keyed from "./internal/keyed.js"
+import { labelValue } from "./internal/labels.js"
 import * as InternalSandbox from "./internal/sandbox.js"
 import type { Checkpoint, SandboxDetails, SandboxFilter } from "./Ledger.js"
 import { Ledger } from "./Ledger.js"
@@ -55,6 +57,11 @@ export interface SessionOptions extends Omit<CreateRequest, "image" | "snapshotI
 export interface CreateOptions extends SessionOptions {
   /** An image reference such as `node:22`, with credentials for a private registry. Left out only with `extensions.poolRef`. */
   readonly image?: CreateRequest["image"]
+  /**
+   * The same key, from whichever process, finds the container of an earlier create that still exists and attaches to it, instead of
+   * making another one. Two creates at the very same time in different processes may both make one.
+   */
+  readonly idempotencyKey?: string | undefined
 }
 
 /**
@@ -194,6 +201,9 @@ const spanOf =
 const isNotFound = (error: { readonly _tag: string; readonly reason: string }) =>
   error._tag === "OpenSandboxError" && error.reason === "NotFound"
 
+/** The metadata by which a create of the same key finds what the first one made. */
+const idempotencyLabel = "sandglass.idempotency-key"
+
 /** The request's part of the options. */
 const requestOf = (options: SessionOptions): CreateRequest => {
   const {
@@ -213,7 +223,7 @@ const requestOf = (options: SessionOptions): CreateRequest => {
  */
 export const make = (
   options: Options = {}
-): Effect.Effect<Context.Tag.Service<Sandboxes>, never, OpenSandbox | Execd.Execd | Ledger> =>
+): Effect.Effect<Context.Tag.Service<Sandboxes>, never, OpenSandbox | Execd.Execd | Egress.Egress | Ledger> =>
   Effect.gen(function* () {
     const ledger = yield* Ledger
     const openSandbox = yield* OpenSandbox
@@ -227,6 +237,7 @@ export const make = (
       ledger,
       openSandbox,
       execd,
+      egress: yield* Egress.Egress,
       nextId: ids.next,
       permits:
         semaphore === undefined
@@ -264,16 +275,44 @@ export const make = (
         }
       })
 
-    const create = (own: CreateOptions) =>
+    const createNew = (own: CreateOptions) =>
       Effect.gen(function* () {
-        const { image, ...rest } = own
+        const { idempotencyKey, image, metadata, ...rest } = own
         const uri = typeof image === "object" ? image.uri : image
         return yield* InternalSandbox.begin(
           services,
-          { ...requestOf(rest), image },
-          yield* session("Sandboxes.create", own, undefined, { links: { image: uri } })
+          {
+            ...requestOf(rest),
+            image,
+            metadata:
+              idempotencyKey === undefined ? metadata : { ...metadata, [idempotencyLabel]: labelValue(idempotencyKey) }
+          },
+          yield* session("Sandboxes.create", own, undefined, { links: { image: uri, idempotencyKey } })
         )
       })
+
+    /** The container that an earlier create of this key made, if it still exists. */
+    const madeBefore = (key: string) =>
+      openSandbox.list({ metadata: { [idempotencyLabel]: labelValue(key) } }).pipe(
+        Stream.filter(({ status }) => !["Stopping", "Terminated", "Failed"].includes(status.state)),
+        Stream.runHead
+      )
+
+    const create = (own: CreateOptions): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> => {
+      const key = own.idempotencyKey
+      if (key === undefined) return createNew(own)
+      if (key.trim() === "") return Effect.fail(invalid("Sandboxes.create", "idempotencyKey is blank"))
+      return oneAtATime(
+        `create ${key}`,
+        Effect.flatMap(
+          madeBefore(key),
+          Option.match({
+            onNone: () => createNew(own),
+            onSome: ({ id }) => connect(id, { name: own.name, hooks: own.hooks, detached: own.detached ?? false })
+          })
+        )
+      )
+    }
 
     const known = (sandboxId: string) => Effect.map(ledger.sandbox(sandboxId), Option.getOrUndefined)
 
@@ -395,7 +434,7 @@ export const make = (
           return yield* invalid("Sandboxes.environment", "name and image must not be blank")
         }
         const snapshotId = yield* oneAtATime(
-          definition.name,
+          `environment ${definition.name}`,
           Effect.flatMap(builtEnvironment(definition), (found) =>
             found === undefined ? buildEnvironment(definition, own) : Effect.succeed(found)
           )
@@ -460,7 +499,7 @@ export const make = (
  * @category layers
  */
 export const layerWith = (options: Options): Layer.Layer<Sandboxes, never, OpenSandbox | Ledger> =>
-  Layer.provide(Layer.effect(Sandboxes, make(options)), Execd.layer)
+  Layer.provide(Layer.effect(Sandboxes, make(options)), Layer.merge(Execd.layer, Egress.layer))
 
 /**
  * @since 0.1.0

@@ -4,11 +4,13 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Ref from "effect/Ref"
 import type * as Scope from "effect/Scope"
+import type { Egress, EgressClient } from "../Egress.js"
 import type { Execd } from "../Execd.js"
 import type { Checkpoint, Ledger } from "../Ledger.js"
 import type { Json } from "../LedgerEvent.js"
 import { EventName } from "../LedgerEvent.js"
 import type { CreateRequest, OpenSandbox, Status } from "../OpenSandbox.js"
+import { endpointClient } from "../OpenSandbox.js"
 import type { OpenSandboxError } from "../OpenSandboxError.js"
 import * as Replay from "../Replay.js"
 import type { Sandbox } from "../Sandbox.js"
@@ -25,12 +27,14 @@ import * as InternalExec from "./exec/handles.js"
 import * as InternalTerminal from "./exec/terminal.js"
 import { jsonObject } from "./json.js"
 import { labelValue } from "./labels.js"
+import * as SandboxEgress from "./sandboxEgress.js"
 
 /** What all sandboxes of one `Sandboxes` share. */
 export interface Services {
   readonly ledger: Context.Tag.Service<Ledger>
   readonly openSandbox: Context.Tag.Service<OpenSandbox>
   readonly execd: Context.Tag.Service<Execd>
+  readonly egress: Context.Tag.Service<Egress>
   readonly nextId: Effect.Effect<string>
   readonly permits: { readonly take: Effect.Effect<void>; readonly release: Effect.Effect<void> }
   readonly readyTimeout: Duration.DurationInput
@@ -235,6 +239,7 @@ const handle = (
   services: Services,
   session: Session,
   context: ExecContext,
+  egress: EgressClient,
   lifetime: Lifetime,
   close: Effect.Effect<void>
 ): Sandbox => {
@@ -314,8 +319,9 @@ const handle = (
       "Sandbox.resume",
       openSandbox.resume(id).pipe(
         Effect.zipRight(awaitState(services, "Sandbox.resume", id, "Running")),
-        // Port and token are new after a pause.
+        // Ports and tokens are new after a pause.
         Effect.zipRight(context.execd.invalidate),
+        Effect.zipRight(egress.invalidate),
         Effect.zipRight(awaitReady(services, "Sandbox.resume", context)),
         Effect.zipRight(ledger.append({ sandboxId: id, name, event: EventName.sandboxResumed })),
         Effect.asVoid
@@ -323,7 +329,16 @@ const handle = (
     ),
     renew: (duration) => open("Sandbox.renew", openSandbox.renew(id, duration)),
     info: openSandbox.get(id),
-    endpoint: (port) => openSandbox.endpoint(id, port),
+    proxy: (port) =>
+      Effect.map(openSandbox.endpoint(id, port), (endpoint) => ({
+        ...endpoint,
+        client: endpointClient(openSandbox.httpClient, endpoint)
+      })),
+    egress: SandboxEgress.make(context, egress),
+    metrics: context.execd.metrics,
+    watchMetrics: context.execd.watchMetrics,
+    diagnosticLogs: (scope = "all") => openSandbox.diagnosticLogs(id, scope),
+    diagnosticEvents: (scope = "all") => openSandbox.diagnosticEvents(id, scope),
     append: (event, payload, options) =>
       ledger.append({ sandboxId: id, name, event, payload, stepIdx: options?.stepIdx, branch: options?.branch }),
     history: ledger.read({ sandboxId: id }),
@@ -417,7 +432,7 @@ export const begin = (
     yield* awaitReady(services, "Sandboxes.create", context)
     yield* session.hooks.onCreated(context.sandbox)
     ready = true
-    return handle(services, session, context, lifetime, close)
+    return handle(services, session, context, yield* services.egress.connect(context.sandbox.id), lifetime, close)
   })
 
 /** Takes up a session on a container that runs already. */
@@ -437,5 +452,5 @@ export const attach = (
     const uncounted = { ...services, permits: { take: Effect.void, release: Effect.void } }
     const close = yield* closing(uncounted, session, context.sandbox, lifetime)
     if (!session.detached) yield* Effect.addFinalizer(() => close)
-    return handle(services, session, context, lifetime, close)
+    return handle(services, session, context, yield* services.egress.connect(context.sandbox.id), lifetime, close)
   })

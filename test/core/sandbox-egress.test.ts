@@ -1,0 +1,123 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Ledger, Sandboxes } from "@sandglass/core"
+import * as Chunk from "effect/Chunk"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Redacted from "effect/Redacted"
+import * as Stream from "effect/Stream"
+import * as ScriptedSandboxes from "../support/ScriptedSandboxes.js"
+import * as ScriptedServer from "../support/ScriptedServer.js"
+
+const setup = (script: ScriptedSandboxes.Script) =>
+  Effect.gen(function* () {
+    const server = yield* ScriptedSandboxes.make(script)
+    const context = yield* Layer.build(
+      Sandboxes.layer.pipe(Layer.provideMerge(Layer.merge(server.layer, Ledger.layerMemory)))
+    )
+    const sandboxes = Context.get(context, Sandboxes.Sandboxes)
+    return { server, sandboxes }
+  })
+
+/** An egress sidecar behind the scripted server. */
+const sidecar: ScriptedSandboxes.Script["override"] = (request) => {
+  const port = request.headers["host"]?.split(":")[1]
+  if (request.path.endsWith("/endpoints/18080")) {
+    return ScriptedServer.json(200, {
+      endpoint: `127.0.0.1:${port}/egress`,
+      headers: { "OPENSANDBOX-EGRESS-AUTH": "egress-secret" }
+    })
+  }
+  if (request.path.endsWith("/endpoints/3000")) {
+    return ScriptedServer.json(200, { endpoint: `127.0.0.1:${port}/app`, headers: { "X-ROUTE": "route-secret" } })
+  }
+  if (request.path === "/app/health") return ScriptedServer.text(200, request.headers["x-route"] ?? "none")
+  const state = {
+    revision: 1,
+    credentials: [{ name: "token", sourceType: "inline", revision: 1 }],
+    bindings: [{ name: "api", revision: 1, match: { hosts: ["api.example.com"] }, auth: { type: "bearer" } }]
+  }
+  if (request.path === "/egress/policy") {
+    return request.method === "DELETE" && request.text.includes("refused")
+      ? ScriptedServer.text(400, "no such thing")
+      : ScriptedServer.json(200, { status: "ok", mode: "deny_all" })
+  }
+  if (request.path === "/egress/credential-vault") {
+    return request.method === "DELETE"
+      ? ScriptedServer.empty(204)
+      : ScriptedServer.json(request.method === "POST" ? 201 : 200, state)
+  }
+  return undefined
+}
+
+describe("egress of a sandbox", () => {
+  it.scopedLive("every change is in the ledger, a credential's value nowhere", () =>
+    Effect.gen(function* () {
+      const { sandboxes } = yield* setup({ override: sidecar })
+      const sandbox = yield* sandboxes.create({ image: "i" })
+      const { egress } = sandbox
+      assert.strictEqual((yield* egress.policy).mode, "deny_all")
+      yield* egress.addRules([
+        { action: "allow", target: "pypi.org" },
+        { action: "deny", target: "*.example.com" }
+      ])
+      yield* egress.removeRules(["pypi.org"])
+      const refused = yield* Effect.flip(egress.removeRules(["refused"]))
+      assert.deepInclude(refused, { _tag: "OpenSandboxError", status: 400 })
+      const binding = {
+        name: "api",
+        match: { hosts: ["api.example.com"] },
+        auth: { type: "bearer" as const, credential: "token" }
+      }
+      yield* egress.createVault({
+        credentials: [{ name: "token", value: Redacted.make("vault-secret") }],
+        bindings: [binding]
+      })
+      yield* egress.mutateVault({ bindings: { delete: ["old"], replace: [binding] }, expectedRevision: 1 })
+      yield* egress.deleteVault
+      const entries = Chunk.toReadonlyArray(yield* Stream.runCollect(sandbox.history))
+      assert.deepStrictEqual(
+        entries.slice(1).map((entry) => [entry.event, entry.payload]),
+        [
+          ["egress.rule_added", { action: "allow", target: "pypi.org" }],
+          ["egress.rule_added", { action: "deny", target: "*.example.com" }],
+          ["egress.rule_removed", { target: "pypi.org" }],
+          ["credential.bound", { name: "api", hosts: ["api.example.com"] }],
+          ["credential.revoked", { name: "old" }],
+          ["credential.bound", { name: "api", hosts: ["api.example.com"] }],
+          ["credential.revoked", { name: "api" }]
+        ]
+      )
+      assert.notInclude(JSON.stringify(entries), "vault-secret")
+    })
+  )
+
+  it.scopedLive("a port comes with a client that is bound to it", () =>
+    Effect.gen(function* () {
+      const { sandboxes } = yield* setup({ override: sidecar })
+      const sandbox = yield* sandboxes.create({ image: "i" })
+      const { client, url } = yield* sandbox.proxy(3000)
+      assert.match(url, /^http:\/\/127\.0\.0\.1:\d+\/app$/)
+      const response = yield* client.get("/health")
+      assert.strictEqual(yield* response.text, "route-secret")
+    })
+  )
+
+  it.scopedLive("a create with an idempotency key finds what the first one made", () =>
+    Effect.gen(function* () {
+      const { sandboxes, server } = yield* setup({})
+      const options = { image: "i", idempotencyKey: "nightly @ 1" }
+      const first = yield* sandboxes.create({ ...options, detached: true })
+      yield* first.exec("make")
+      const [second, third] = yield* Effect.all([sandboxes.create(options), sandboxes.create(options)], {
+        concurrency: 2
+      })
+      assert.deepStrictEqual([second.id, third.id], [first.id, first.id])
+      assert.strictEqual((yield* second.exec("make")).seq, 2, "it goes on with the session")
+      assert.strictEqual(server.created.length, 1)
+      yield* first.close
+      const blank = yield* Effect.flip(sandboxes.create({ image: "i", idempotencyKey: " " }))
+      assert.deepInclude(blank, { _tag: "SandboxError", reason: "InvalidOptions" })
+    })
+  )
+})
