@@ -1,3 +1,4 @@
+import * as ChildProcess from "node:child_process"
 import { assert, describe, it } from "@effect/vitest"
 import { Execd, OpenSandbox } from "@sandglass/core"
 import * as Chunk from "effect/Chunk"
@@ -292,6 +293,41 @@ describe("terminals", () => {
           yield* sockets(server)[0]?.closed ?? Effect.void
         })
     )
+  )
+
+  it.scopedLive.skipIf(process.versions.bun === undefined)("a program that took one chunk can end", () =>
+    Effect.gen(function* () {
+      const server = yield* ScriptedServer.make((request) =>
+        request.path.startsWith("/v1/")
+          ? json(200, { endpoint: `${request.headers.host}/execd` })
+          : webSocket(
+              request,
+              (function* () {
+                yield connected
+                for (;;) {
+                  yield stdout("y".repeat(1000))
+                  yield ScriptedServer.sleep(5)
+                }
+              })()
+            )
+      )
+      const exit = yield* Effect.async<{ readonly code: number | null; readonly output: string }>((resume) => {
+        const child = ChildProcess.spawn(process.execPath, [
+          new URL("../support/attachAndLeave.ts", import.meta.url).pathname,
+          server.url
+        ])
+        let output = ""
+        child.stdout.on("data", (data) => {
+          output += String(data)
+        })
+        child.stderr.on("data", (data) => {
+          output += String(data)
+        })
+        child.on("exit", (code) => resume(Effect.succeed({ code, output })))
+        return Effect.sync(() => child.kill("SIGKILL"))
+      }).pipe(Effect.timeout("15 seconds"))
+      assert.deepStrictEqual(exit, { code: 0, output: "done" })
+    })
   )
 
   it.scopedLive("a slow consumer stops the sender, and loses nothing", () =>

@@ -152,7 +152,9 @@ describe("create", () => {
               }
             ]
           })
-          const [snapshot, pool, pooledImage, image] = server.requests.map(({ json }) => json as { readonly [key: string]: unknown })
+          const [snapshot, pool, pooledImage, image] = server.requests.map(
+            ({ json }) => json as { readonly [key: string]: unknown }
+          )
           assert.hasAllKeys(snapshot, ["snapshotId", "resourceLimits", "metadata"])
           assert.hasAllKeys(pool, ["extensions", "metadata"])
           assert.hasAllKeys(pooledImage, ["image", "extensions", "metadata"])
