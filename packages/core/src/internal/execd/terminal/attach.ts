@@ -137,6 +137,8 @@ const connect = (
           Deferred.unsafeDone(connected, Exit.succeed(message.mode))
           return
         case "Output":
+          // what came before was not the end
+          reported = undefined
           return deliver(message.channel, message.bytes, false)
         case "Replay": {
           const { bytes, offset } = message
