@@ -348,6 +348,7 @@ describe("reading", () => {
           id: "s3",
           status: { state: "Running" },
           metadata: null,
+          platform: { os: "linux", arch: "arm64" },
           createdAt: "2026-01-02T03:04:05"
         })
       ),
@@ -361,6 +362,7 @@ describe("reading", () => {
             snapshotId: undefined,
             metadata: { a: "1", n: "5" },
             entrypoint: undefined,
+            platform: undefined,
             createdAt: Date.UTC(2026, 0, 2, 1, 4, 5, 123),
             expiresAt: undefined
           })
@@ -369,6 +371,7 @@ describe("reading", () => {
           assert.isUndefined(second.expiresAt)
           const third = yield* api.get("s3")
           assert.deepStrictEqual(third.metadata, {})
+          assert.deepStrictEqual(third.platform, { os: "linux", arch: "arm64" })
           assert.strictEqual(third.createdAt, Date.UTC(2026, 0, 2, 3, 4, 5))
         })
     )
