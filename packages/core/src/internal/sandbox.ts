@@ -2,6 +2,7 @@ import type * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import * as Metric from "effect/Metric"
 import * as Ref from "effect/Ref"
 import type * as Scope from "effect/Scope"
 import type { Egress, EgressClient } from "../Egress.js"
@@ -19,6 +20,7 @@ import type { SandboxFailure } from "../SandboxError.js"
 import { SandboxError } from "../SandboxError.js"
 import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
+import * as SandboxMetrics from "../SandboxMetrics.js"
 import { bounded, within } from "./bounded.js"
 import type { ExecContext } from "./exec/context.js"
 import { RunningSeqs } from "./exec/context.js"
@@ -396,6 +398,18 @@ const recordCreated = (
       Effect.uninterruptible
     )
 
+/** One more sandbox is open, until it is closed or its scope is, whatever comes first. */
+const counted = (services: Services): Effect.Effect<Services, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const { release, take } = services.permits
+    const leave = yield* Effect.once(Effect.zipRight(Metric.incrementBy(SandboxMetrics.sandboxesLive, -1), release))
+    yield* Effect.acquireRelease(
+      Effect.zipRight(Effect.interruptible(take), Metric.increment(SandboxMetrics.sandboxesLive)),
+      () => leave
+    )
+    return { ...services, permits: { take, release: leave } }
+  })
+
 /** Creates a container and begins a session on it. */
 export const begin = (
   services: Services,
@@ -405,9 +419,7 @@ export const begin = (
   Effect.gen(function* () {
     const lifetime: Lifetime = { closed: false, recorded: false }
     let ready = false
-    const release = yield* Effect.once(services.permits.release)
-    const owned = { ...services, permits: { ...services.permits, release } }
-    yield* Effect.acquireRelease(Effect.interruptible(services.permits.take), () => release)
+    const owned = yield* counted(services)
     const resources = request.resources ?? defaultResources
     const { close, context } = yield* Effect.acquireRelease(
       Effect.gen(function* () {
@@ -448,9 +460,9 @@ export const attach = (
     yield* awaitState(services, "Sandboxes.connect", sandboxId, "Running")
     yield* awaitReady(services, "Sandboxes.connect", context)
     if (!recorded) yield* recordCreated(services, session, context, lifetime, undefined)
-    // Somebody else's container: it was not counted when it was created.
-    const uncounted = { ...services, permits: { take: Effect.void, release: Effect.void } }
-    const close = yield* closing(uncounted, session, context.sandbox, lifetime)
+    // Somebody else's container: the cap is on those that were created here.
+    const owned = yield* counted({ ...services, permits: { take: Effect.void, release: Effect.void } })
+    const close = yield* closing(owned, session, context.sandbox, lifetime)
     if (!session.detached) yield* Effect.addFinalizer(() => close)
     return handle(services, session, context, yield* services.egress.connect(context.sandbox.id), lifetime, close)
   })

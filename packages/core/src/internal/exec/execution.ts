@@ -5,16 +5,19 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
+import * as Metric from "effect/Metric"
 import * as Option from "effect/Option"
 import * as Ref from "effect/Ref"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import type { OutputChunk } from "../../Exec.js"
+import type { EventInput } from "../../Ledger.js"
 import { EventName } from "../../LedgerEvent.js"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import * as Replay from "../../Replay.js"
 import type { ExecErrorReason, ExecFailure, ExecIdentity, LanguageError } from "../../SandboxError.js"
 import { ExecError, ReplayDivergence } from "../../SandboxError.js"
+import * as SandboxMetrics from "../../SandboxMetrics.js"
 import { bounded } from "../bounded.js"
 import { jsonField } from "../json.js"
 import { OutputTail } from "../output.js"
@@ -96,6 +99,7 @@ const live = (
         failure: undefined
       }
       const tail = new OutputTail()
+      const began = yield* Clock.currentTimeMillis
       const connection = yield* Scope.make()
 
       const stop = Effect.gen(function* () {
@@ -105,6 +109,26 @@ const live = (
         }
         if (state.commandId !== undefined) yield* driver.stop(state.commandId)
       })
+
+      /** Stores what one read brought, as one batch. */
+      const store = (events: ReadonlyArray<EventInput>, chunks: ReadonlyArray<OutputChunk>) =>
+        Effect.gen(function* () {
+          const before = yield* Clock.currentTimeNanos
+          yield* ledger.appendAll(events)
+          const nanos = Number((yield* Clock.currentTimeNanos) - before)
+          yield* Metric.update(SandboxMetrics.appendDuration, nanos / 1e9)
+          yield* Metric.incrementBy(
+            SandboxMetrics.outputCharacters,
+            chunks.reduce((sum, chunk) => sum + chunk.text.length, 0)
+          )
+        })
+
+      const count = (started: number, outcome: string) =>
+        Effect.gen(function* () {
+          const now = yield* Clock.currentTimeMillis
+          yield* Metric.update(SandboxMetrics.execDuration, (now - started) / 1000)
+          yield* Metric.increment(Metric.tagged(SandboxMetrics.execs, "outcome", outcome))
+        })
 
       const release = Effect.gen(function* () {
         context.running.delete(seq)
@@ -119,6 +143,7 @@ const live = (
           )
           yield* hooks.onExecFailed(sandbox, { ...told, reason: failure.reason })
         }
+        yield* count(began, state.completed ? "completed" : (state.failure?.reason ?? "interrupted"))
         yield* bounded("closing a connection", stopTimeout, Scope.close(connection, Exit.void))
       })
 
@@ -183,8 +208,8 @@ const live = (
           readonly outputIncomplete?: boolean
         } = {}
       ) =>
-        ledger
-          .appendAll([
+        store(
+          [
             ...outputEvents(context, seq, chunks),
             ...resultEvents(newResults),
             event(context, seq, EventName.execCompleted, {
@@ -196,19 +221,20 @@ const live = (
               stderrLength: tail.stderr.total,
               outputIncomplete: outputIncomplete ? true : undefined
             })
-          ])
-          .pipe(
-            Effect.zipRight(
-              Effect.sync((): Step => {
-                state.completed = true
-                const outcome = { seq, exitCode, outputIncomplete, replayed: false, results, codeError }
-                return { _tag: "Done", chunks, outcome }
-              })
-            ),
-            // Cut between the two, it would be recorded as completed and then as failed.
-            Effect.uninterruptible,
-            Effect.tap(() => hooks.onExecCompleted(sandbox, { ...told, exitCode }))
-          )
+          ],
+          chunks
+        ).pipe(
+          Effect.zipRight(
+            Effect.sync((): Step => {
+              state.completed = true
+              const outcome = { seq, exitCode, outputIncomplete, replayed: false, results, codeError }
+              return { _tag: "Done", chunks, outcome }
+            })
+          ),
+          // Cut between the two, it would be recorded as completed and then as failed.
+          Effect.uninterruptible,
+          Effect.tap(() => hooks.onExecCompleted(sandbox, { ...told, exitCode }))
+        )
 
       const onEvents = (events: Chunk.Chunk<RunEvent>): Effect.Effect<Step, ExecFailure> => {
         const chunks: Array<OutputChunk> = []
@@ -229,7 +255,7 @@ const live = (
               const codeError = { name: event.name, value: event.message ?? "", traceback: event.traceback ?? [] }
               return completed(chunks, 1, { codeError, newResults })
             }
-            return ledger.appendAll(outputEvents(context, seq, chunks)).pipe(
+            return store(outputEvents(context, seq, chunks), chunks).pipe(
               Effect.zipRight(Clock.currentTimeMillis),
               Effect.map((now) => {
                 const message = event.message ?? ""
@@ -251,7 +277,7 @@ const live = (
         const more = { _tag: "More", chunks } as const
         if (chunks.length === 0 && results.length === newResults) return Effect.succeed(more)
         tail.add(chunks)
-        return Effect.as(ledger.appendAll([...outputEvents(context, seq, chunks), ...resultEvents(newResults)]), more)
+        return Effect.as(store([...outputEvents(context, seq, chunks), ...resultEvents(newResults)], chunks), more)
       }
 
       /** The connection is gone without a terminal event: the server may still know how the command ended. */

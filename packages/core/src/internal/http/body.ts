@@ -1,6 +1,7 @@
 /** @internal */
-import type * as HttpClientError from "@effect/platform/HttpClientError"
-import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
+import * as HttpClientError from "@effect/platform/HttpClientError"
+import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
+import * as HttpClientResponse from "@effect/platform/HttpClientResponse"
 import * as Effect from "effect/Effect"
 import * as Stream from "effect/Stream"
 
@@ -19,6 +20,26 @@ export const concat = (chunks: ReadonlyArray<Uint8Array>, size: number): Uint8Ar
 }
 
 /**
+ * A body, whose failure carries neither the request nor the response as they were: their headers hold keys, and the runtime logs the failures of the fibers
+ * that run a stream.
+ *
+ * @internal
+ */
+export const bodyOf = (
+  response: HttpClientResponse.HttpClientResponse
+): Stream.Stream<Uint8Array, HttpClientError.ResponseError> =>
+  Stream.mapError(response.stream, (error) => {
+    const request = HttpClientRequest.make(error.request.method)(error.request.url)
+    return new HttpClientError.ResponseError({
+      request,
+      response: HttpClientResponse.fromWeb(request, new globalThis.Response(null, { status: 200 })),
+      reason: error.reason,
+      cause: error.cause,
+      ...(error.description === undefined ? {} : { description: error.description })
+    })
+  })
+
+/**
  * At most `cap` bytes of a body; the rest is not read and the connection is given up. A response without a body has zero bytes.
  *
  * @internal
@@ -30,7 +51,7 @@ export const readCapped = (
   Effect.suspend(() => {
     const chunks: Array<Uint8Array> = []
     let size = 0
-    return response.stream.pipe(
+    return bodyOf(response).pipe(
       Stream.runForEachWhile((chunk) =>
         Effect.sync(() => {
           chunks.push(chunk)

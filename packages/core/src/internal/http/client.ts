@@ -2,7 +2,8 @@
 import * as FetchHttpClient from "@effect/platform/FetchHttpClient"
 import * as Headers from "@effect/platform/Headers"
 import * as HttpClient from "@effect/platform/HttpClient"
-import type * as HttpClientRequest from "@effect/platform/HttpClientRequest"
+import * as HttpClientError from "@effect/platform/HttpClientError"
+import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
 import type * as HttpClientResponse from "@effect/platform/HttpClientResponse"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
@@ -26,9 +27,26 @@ const secretHeaders: ReadonlyArray<string | RegExp> = [
   /token|secret|auth|api-?key|password|credential/i
 ]
 
+/** An error carries its request, and the runtime logs the errors of fibers that nobody waits for: without the values of these headers. */
+const conceal =
+  (names: ReadonlyArray<string | RegExp>) =>
+  (error: HttpClientError.HttpClientError): HttpClientError.HttpClientError => {
+    if (error._tag !== "RequestError") return error
+    const { cause, description, reason, request } = error
+    const shown = Object.entries(Headers.redact(request.headers, names)).map(
+      ([name, value]) => [name, String(value)] as const
+    )
+    return new HttpClientError.RequestError({
+      request: HttpClientRequest.setHeaders(request, shown),
+      reason,
+      cause,
+      ...(description === undefined ? {} : { description })
+    })
+  }
+
 /**
- * A client whose spans never show the values of these headers. On the client itself, because a setting made by a Layer does not reach code that only
- * gets a prebuilt context.
+ * A client whose spans and errors never show the values of these headers. On the client itself, because a setting made by a Layer does not reach code that
+ * only gets a prebuilt context.
  *
  * @internal
  */
@@ -36,9 +54,11 @@ export const redacting = (
   client: HttpClient.HttpClient,
   names: ReadonlyArray<string | RegExp>
 ): HttpClient.HttpClient =>
-  HttpClient.transformResponse(
-    client,
-    Effect.locallyWith(Headers.currentRedactedNames, (known) => [...known, ...names])
+  HttpClient.transformResponse(client, (effect) =>
+    Effect.mapError(
+      Effect.locallyWith(effect, Headers.currentRedactedNames, (known) => [...known, ...names]),
+      conceal(names)
+    )
   )
 
 /**

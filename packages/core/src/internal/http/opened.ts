@@ -12,6 +12,7 @@ import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import { OpenSandboxError } from "../../OpenSandboxError.js"
+import { bodyOf } from "./body.js"
 import { isOk } from "./client.js"
 import type { Connection } from "./connections.js"
 import type { Where } from "./error.js"
@@ -75,7 +76,7 @@ export const reads = (
 ): Effect.Effect<Effect.Effect<Uint8Array, Option.Option<OpenSandboxError>>, never, Scope.Scope> =>
   Effect.gen(function* () {
     const mailbox = yield* Mailbox.make<Uint8Array, OpenSandboxError>({ capacity: readAhead, strategy: "suspend" })
-    const pull = yield* Stream.toPull(opened.response.stream)
+    const pull = yield* Stream.toPull(bodyOf(opened.response))
     // no yield between two reads, as `Effect.forever` has it: the next one has to be waiting when the connection breaks
     const pump: Effect.Effect<never, Option.Option<HttpClientError.ResponseError>> = Effect.flatMap(pull, (chunk) =>
       Effect.flatMap(mailbox.offerAll(chunk), () => pump)

@@ -1,0 +1,72 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Ledger, Sandboxes, SandboxMetrics } from "@sandglass/core"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Logger from "effect/Logger"
+import * as LogLevel from "effect/LogLevel"
+import * as Metric from "effect/Metric"
+import * as Redacted from "effect/Redacted"
+import * as ScriptedSandboxes from "../support/ScriptedSandboxes.js"
+import { complete, init, stdout } from "../support/ScriptedSandboxes.js"
+import * as ScriptedServer from "../support/ScriptedServer.js"
+import * as Spans from "../support/Spans.js"
+
+const secrets = ["lifecycle-secret", "execd-secret", "env-secret", "stdin-secret"]
+
+describe("observability", () => {
+  it.scopedLive("spans along create, exec and ledger, metrics, and secrets in none of them", () =>
+    Effect.gen(function* () {
+      const logged: Array<string> = []
+      const logger = Logger.make(({ cause, message }) => logged.push(`${String(message)} ${JSON.stringify(cause)}`))
+      const server = yield* ScriptedSandboxes.make({
+        command: ({ command }) =>
+          command === "fail"
+            ? ScriptedServer.json(500, { code: "BROKEN", message: "no" })
+            : ScriptedServer.stream([init("c1"), stdout("12345"), complete])
+      })
+      const live = Metric.value(SandboxMetrics.sandboxesLive)
+      const completed = Metric.value(Metric.tagged(SandboxMetrics.execs, "outcome", "completed"))
+      const before = {
+        live: (yield* live).count,
+        completed: (yield* completed).count,
+        characters: (yield* Metric.value(SandboxMetrics.outputCharacters)).count,
+        durations: (yield* Metric.value(SandboxMetrics.execDuration)).count,
+        appends: (yield* Metric.value(SandboxMetrics.appendDuration)).count
+      }
+      const errors: Array<unknown> = []
+      const { spans, text } = yield* Effect.gen(function* () {
+        const sandboxes = yield* Sandboxes.Sandboxes
+        const sandbox = yield* sandboxes.create({ image: "i", env: { A: Redacted.make("env-secret") } })
+        assert.strictEqual((yield* live).count, before.live + 1)
+        yield* sandbox.exec("make", { env: { TOKEN: Redacted.make("env-secret") } })
+        errors.push(yield* Effect.flip(sandbox.exec("fail", { env: { TOKEN: "env-secret" } })))
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(Sandboxes.layer.pipe(Layer.provide(Layer.merge(server.layer, Ledger.layerMemory)))),
+        Effect.provide(Layer.merge(Logger.replace(Logger.defaultLogger, logger), Logger.minimumLogLevel(LogLevel.All))),
+        Spans.record
+      )
+      assert.strictEqual((yield* live).count, before.live)
+      assert.strictEqual((yield* completed).count, before.completed + 1)
+      assert.strictEqual((yield* Metric.value(SandboxMetrics.outputCharacters)).count, before.characters + 6)
+      assert.strictEqual((yield* Metric.value(SandboxMetrics.execDuration)).count, before.durations + 2)
+      assert.isAbove((yield* Metric.value(SandboxMetrics.appendDuration)).count, before.appends)
+
+      const names = spans.map((span) => span.name)
+      for (const name of [
+        "Sandboxes.create",
+        "OpenSandbox.create",
+        "Execd.ready",
+        "Sandbox.exec",
+        "Execd.command",
+        "Ledger.appendAll",
+        "Sandbox.close",
+        "OpenSandbox.delete"
+      ]) {
+        assert.include(names, name)
+      }
+      const everything = JSON.stringify([text, logged, errors])
+      for (const secret of secrets) assert.notInclude(everything, secret)
+    })
+  )
+})
