@@ -13,7 +13,6 @@
 import * as Fs from "node:fs"
 import * as Http from "node:http"
 import * as HttpMiddleware from "@effect/platform/HttpMiddleware"
-import * as HttpServer from "@effect/platform/HttpServer"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as OpenSandbox from "@sandglass/core/OpenSandbox"
 import * as Context from "effect/Context"
@@ -30,6 +29,8 @@ import { makePipePool } from "./internal/pipes.js"
 import { makeSandboxes } from "./internal/sandboxes.js"
 import { makeSnapshots } from "./internal/snapshots.js"
 import { defaultParents, liveRuns, sweep } from "./internal/state.js"
+import { findRelay } from "./internal/terminal/relays.js"
+import { serveUpgrades } from "./internal/upgrades.js"
 
 /**
  * How sandboxes are kept apart: `namespaces` is an overlay of the machine's files in mount, pid, uts and ipc namespaces; `plain` is a private
@@ -153,7 +154,13 @@ export const make = (
       parent === undefined ? `${run.path}/snapshots` : `${parent}/snapshots`,
       isolation
     )
-    const sandboxes = yield* makeSandboxes({ isolation, pipes, snapshots, directory: `${run.path}/sandboxes` })
+    const sandboxes = yield* makeSandboxes({
+      isolation,
+      pipes,
+      snapshots,
+      directory: `${run.path}/sandboxes`,
+      relay: yield* Effect.cached(findRelay)
+    })
     const httpServer = Http.createServer({ requestTimeout: 0 })
     const server = yield* Effect.mapError(
       NodeHttpServer.make(() => httpServer, { port: options.port ?? 0, host }),
@@ -171,10 +178,14 @@ export const make = (
       apiKey: Redacted.value(apiKey),
       info: { mode, description, securityBoundary: false, port, pid: process.pid }
     })
-    yield* HttpServer.serveEffect(answering(router)).pipe(
-      Effect.provideService(HttpServer.HttpServer, server),
+    const handler = yield* NodeHttpServer.makeHandler(answering(router)).pipe(
       // Spans would carry the keys among the headers.
       HttpMiddleware.withTracerDisabledWhenEffect(() => true)
+    )
+    yield* serveUpgrades(httpServer, sandboxes, handler)
+    yield* Effect.acquireRelease(
+      Effect.sync(() => httpServer.on("request", handler)),
+      () => Effect.sync(() => httpServer.off("request", handler))
     )
     yield* Effect.logInfo(`sandglass-local: http://${authority}, ${mode}: ${description}`)
     return { url: `http://${authority}`, apiKey, mode, description, directory: run.path }

@@ -10,17 +10,12 @@ import { makePlain } from "./plain.js"
 import { ToolError } from "./process.js"
 import type { RunDirectory } from "./state.js"
 import { defaultParents, makeRunDirectory, removeRun } from "./state.js"
+import { which } from "./which.js"
 
 export interface Detected {
   readonly isolation: Isolation
   readonly run: RunDirectory
 }
-
-/** Programs of the system, by path: commands get an environment, and a `PATH`, of their own. */
-const which = (name: string): string | undefined =>
-  [...(process.env.PATH ?? "").split(":"), "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-    .map((directory) => `${directory}/${name}`)
-    .find((path) => path.startsWith("/") && Fs.existsSync(path))
 
 /** Of the server's own environment, only what says where programs and texts are: the rest may hold secrets. */
 const baseEnv = (): { readonly [name: string]: string } => ({

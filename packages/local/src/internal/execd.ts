@@ -8,12 +8,14 @@ import * as Effect from "effect/Effect"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
+import type * as WS from "ws"
 import { ApiError, badRequest, commandNotFound, notImplemented } from "./apiError.js"
 import { completeEvent, initEvent, pingEvent } from "./commands.js"
 import { fileRoutes } from "./execdFiles.js"
+import { attachTerminal, terminalRoutes } from "./execdTerminals.js"
 import { attempt, body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { readFileOr } from "./process.js"
-import type { Handler, Route } from "./routes.js"
+import type { Handler, Route, ServiceUpgrade } from "./routes.js"
 import { route } from "./routes.js"
 import type { Sandbox, Sandboxes } from "./sandboxes.js"
 
@@ -197,25 +199,33 @@ const routes: ReadonlyArray<Route> = [
   route("GET", /^\/metrics$/, metrics),
   route("GET", /^\/metrics\/watch$/, watchMetrics),
   ...fileRoutes,
+  ...terminalRoutes,
   route("*", /^\/code(\/.*)?$/, missing("code execution")),
-  route("*", /^\/session(\/.*)?$/, missing("bash sessions")),
-  route("*", /^\/pty(\/.*)?$/, missing("terminals"))
+  route("*", /^\/session(\/.*)?$/, missing("bash sessions"))
 ]
+
+/** The sandbox, for whoever may ask its execd something. */
+const authorized = (
+  sandboxes: Sandboxes,
+  sandboxId: string,
+  token: string | undefined
+): Effect.Effect<Sandbox, ApiError> =>
+  Effect.gen(function* () {
+    const sandbox = yield* sandboxes.get(sandboxId)
+    if (!sameSecret(token, sandbox.token)) return yield* unauthorized("X-EXECD-ACCESS-TOKEN")
+    if (sandbox.status.state === "Running") return sandbox
+    return yield* new ApiError({
+      status: 503,
+      code: "SANDBOX_NOT_RUNNING",
+      message: `Sandbox ${sandboxId} is ${sandbox.status.state}`
+    })
+  })
 
 /** Answers what execd of one sandbox is asked; `path` is what follows the endpoint's address. */
 export const execd = (sandboxes: Sandboxes, sandboxId: string, path: string) =>
   Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
-    const sandbox = yield* sandboxes.get(sandboxId)
-    if (!sameSecret(request.headers["x-execd-access-token"], sandbox.token))
-      return yield* unauthorized("X-EXECD-ACCESS-TOKEN")
-    if (sandbox.status.state !== "Running") {
-      return yield* new ApiError({
-        status: 503,
-        code: "SANDBOX_NOT_RUNNING",
-        message: `Sandbox ${sandboxId} is ${sandbox.status.state}`
-      })
-    }
+    const sandbox = yield* authorized(sandboxes, sandboxId, request.headers["x-execd-access-token"])
     if (path === "/ping" && request.method === "GET") return HttpServerResponse.text("pong")
     let known = false
     for (const candidate of routes) {
@@ -233,4 +243,18 @@ export const execd = (sandboxes: Sandboxes, sandboxId: string, path: string) =>
           message: `${request.method} is not possible on ${path}`
         })
       : new ApiError({ status: 404, code: "NOT_FOUND", message: `There is no ${path}` })
+  })
+
+/** The same for WebSockets. */
+export const execdUpgrade = (
+  sandboxes: Sandboxes,
+  { headers, id, path, query }: ServiceUpgrade,
+  upgrade: Effect.Effect<WS.WebSocket, ApiError>
+): Effect.Effect<void, ApiError> =>
+  Effect.gen(function* () {
+    const sandbox = yield* authorized(sandboxes, id, headers["x-execd-access-token"]?.toString())
+    const terminal = /^\/pty\/([^/]+)\/ws$/.exec(path)?.[1]
+    if (terminal === undefined)
+      return yield* new ApiError({ status: 404, code: "NOT_FOUND", message: `There is no WebSocket at ${path}` })
+    yield* sandboxes.working(sandbox, attachTerminal(sandbox, terminal, query, upgrade))
   })

@@ -9,11 +9,9 @@ import { ApiError, invalidParameter, notImplemented, sandboxNotFound } from "./a
 import { execd } from "./execd.js"
 import { body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { checkMetadata, mergeMetadata } from "./labels.js"
+import { EGRESS_PORT, EXECD_PORT, parseService } from "./routes.js"
 import type { Sandbox, Sandboxes } from "./sandboxes.js"
 import type { Snapshot, Snapshots } from "./snapshots.js"
-
-export const EXECD_PORT = 44772
-export const EGRESS_PORT = 18080
 
 const Strings = Schema.Record({ key: Schema.String, value: Schema.String })
 
@@ -268,21 +266,19 @@ export const makeRouter = (options: LifecycleOptions) => {
   const removeSnapshot: Answer = Effect.as(Effect.flatMap(param("id"), snapshots.remove), empty(204))
 
   /** The sandbox's own services, below the address that `endpoint` told. */
-  const service = (prefix: RegExp) =>
-    Effect.gen(function* () {
-      const request = yield* HttpServerRequest.HttpServerRequest
-      const match = prefix.exec(request.url)
-      if (match === null)
-        return yield* new ApiError({ status: 404, code: "NOT_FOUND", message: "There is no such address" })
-      const [address, id = "", port] = match
-      const path = request.url.slice(address.length).split("?", 1)[0] || "/"
-      if (port === String(EXECD_PORT)) return yield* execd(sandboxes, id, path)
-      const sandbox = yield* sandboxes.get(id)
-      if (port !== String(EGRESS_PORT)) return yield* sandboxNotFound(`${id}, port ${port}`)
-      if (!sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken))
-        return yield* unauthorized("OPENSANDBOX-EGRESS-AUTH")
-      return yield* notImplemented("the egress sidecar")
-    })
+  const service = Effect.gen(function* () {
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const asked = parseService(request.url)
+    if (asked === undefined)
+      return yield* new ApiError({ status: 404, code: "NOT_FOUND", message: "There is no such address" })
+    const { id, path, port } = asked
+    if (port === EXECD_PORT) return yield* execd(sandboxes, id, path)
+    const sandbox = yield* sandboxes.get(id)
+    if (port !== EGRESS_PORT) return yield* sandboxNotFound(`${id}, port ${port}`)
+    if (!sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken))
+      return yield* unauthorized("OPENSANDBOX-EGRESS-AUTH")
+    return yield* notImplemented("the egress sidecar")
+  })
 
   const missing = (what: string): Answer => withKey(Effect.fail(notImplemented(what)))
 
@@ -309,8 +305,8 @@ export const makeRouter = (options: LifecycleOptions) => {
     HttpRouter.post("/v1/metrics/events", withKey(Effect.succeed(empty(204)))),
     HttpRouter.all(`${sandboxPath}/diagnostics/*`, missing("diagnostics")),
     HttpRouter.all("/v1/pools/*", missing("pools")),
-    HttpRouter.all("/v1/sandboxes/:id/proxy/:port/*", service(/^\/v1\/sandboxes\/([^/?]+)\/proxy\/(\d+)/)),
-    HttpRouter.all("/sandboxes/:id/port/:port/*", service(/^\/sandboxes\/([^/?]+)\/port\/(\d+)/)),
+    HttpRouter.all("/v1/sandboxes/:id/proxy/:port/*", service),
+    HttpRouter.all("/sandboxes/:id/port/:port/*", service),
     HttpRouter.all(
       "*",
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>

@@ -2,18 +2,17 @@
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
-import { LineEvents } from "./lines.js"
-import type { Pipe, PipeReader } from "./pipes.js"
-import { EndMark, readPipe } from "./pipes.js"
+import type { Pipe } from "./pipes.js"
+import { ProcessPipe } from "./processPipe.js"
 
 /** As many bytes of events may wait for a slow client before the pipes are left alone, and the command has to wait. */
 const HIGH_WATER = 512 * 1024
 
-interface Source {
-  readonly reader: PipeReader
-  readonly mark: EndMark
-  readonly lines: LineEvents
-  ended: boolean
+/** Makes events of bytes. */
+export interface Decoder {
+  readonly write: (bytes: Uint8Array, now: number) => string
+  /** What is left when no more comes. */
+  readonly end: (now: number) => string
 }
 
 /**
@@ -28,18 +27,18 @@ export class CommandOutput {
   private exited = false
   private terminal: (() => string) | undefined
   private waiting: (() => void) | undefined
-  private readonly sources: Array<Source>
+  private readonly sources: ReadonlyArray<ProcessPipe>
 
   constructor(
-    pipes: { readonly stdout: Pipe; readonly stderr: Pipe },
+    pipes: ReadonlyArray<{ readonly pipe: Pipe; readonly decoder: Decoder }>,
     private readonly now: () => number,
     private readonly onEnd: () => void
   ) {
-    this.sources = [this.source("stdout", pipes.stdout), this.source("stderr", pipes.stderr)]
+    this.sources = pipes.map(({ decoder, pipe }) => this.source(pipe, decoder))
   }
 
   start(): void {
-    for (const source of this.sources) source.reader.resume()
+    for (const source of this.sources) source.resume()
   }
 
   /** Puts an event between the others. */
@@ -51,7 +50,7 @@ export class CommandOutput {
   exit(terminal: () => string): void {
     this.terminal = terminal
     this.exited = true
-    for (const source of this.sources) source.mark.write()
+    for (const source of this.sources) source.exited()
     this.settle()
   }
 
@@ -65,11 +64,7 @@ export class CommandOutput {
 
   /** The sandbox is gone. */
   close(): void {
-    for (const source of this.sources) {
-      source.mark.dispose()
-      source.reader.close()
-      source.ended = true
-    }
+    for (const source of this.sources) source.close()
     this.exited = true
     this.settle()
   }
@@ -95,37 +90,16 @@ export class CommandOutput {
     })
   })
 
-  private source(type: "stdout" | "stderr", pipe: Pipe): Source {
-    const mark = new EndMark(pipe.marker)
-    const lines = new LineEvents(type)
-    const source: Source = {
-      mark,
-      lines,
-      ended: false,
-      reader: readPipe(
-        pipe.reader,
-        (bytes) => this.data(source, bytes),
-        () => {
-          this.end(source)
-        }
-      )
-    }
-    return source
-  }
-
-  private data(source: Source, bytes: Uint8Array): void {
-    // After the end come only processes that the command left behind: they may write on, to nobody.
-    if (source.ended) return
-    const part = source.mark.filter(bytes)
-    if (!this.discarding && part.bytes.length > 0) this.push(source.lines.write(part.bytes, this.now()))
-    if (part.ended) this.end(source)
-  }
-
-  private end(source: Source): void {
-    if (source.ended) return
-    source.ended = true
-    if (!this.discarding) this.push(source.lines.end(this.now()))
-    this.settle()
+  private source(pipe: Pipe, decoder: Decoder): ProcessPipe {
+    return new ProcessPipe(pipe, {
+      data: (bytes) => {
+        if (!this.discarding) this.push(decoder.write(bytes, this.now()))
+      },
+      end: () => {
+        if (!this.discarding) this.push(decoder.end(this.now()))
+        this.settle()
+      }
+    })
   }
 
   private settle(): void {
@@ -143,12 +117,12 @@ export class CommandOutput {
     this.queue.push(bytes)
     this.queued += bytes.length
     if (this.queued > HIGH_WATER && !this.finished) {
-      for (const source of this.sources) source.reader.pause()
+      for (const source of this.sources) source.pause()
     }
     this.waiting?.()
   }
 
   private resume(): void {
-    for (const source of this.sources) source.reader.resume()
+    for (const source of this.sources) source.resume()
   }
 }

@@ -25,6 +25,12 @@ export interface Pipe {
   readonly marker: number
 }
 
+export const closePipe = (pipe: Pipe): void => {
+  closeQuietly(pipe.reader)
+  closeQuietly(pipe.writer)
+  closeQuietly(pipe.marker)
+}
+
 export interface PipePool {
   readonly take: Effect.Effect<Pipe, ToolError>
 }

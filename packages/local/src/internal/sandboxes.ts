@@ -12,7 +12,12 @@ import { secret, uuid } from "./ids.js"
 import type { Instance, Isolation } from "./isolation.js"
 import type { PipePool } from "./pipes.js"
 import type { ToolError } from "./process.js"
+import type { Processes } from "./processes.js"
+import { makeProcesses } from "./processes.js"
 import type { Snapshots } from "./snapshots.js"
+import type { Relay } from "./terminal/relays.js"
+import type { Terminals } from "./terminals.js"
+import { makeTerminals } from "./terminals.js"
 
 export interface Status {
   readonly state: string
@@ -24,7 +29,7 @@ export interface Status {
 export interface SandboxSpec {
   readonly image: unknown
   readonly snapshotId: string | undefined
-  readonly entrypoint: ReadonlyArray<string>
+  readonly entrypoint: readonly [string, ...Array<string>]
   readonly env: { readonly [name: string]: string }
   readonly metadata: { readonly [key: string]: string }
   readonly platform: unknown
@@ -38,7 +43,9 @@ export interface Sandbox {
   readonly spec: SandboxSpec
   readonly createdAt: number
   readonly instance: Instance
+  readonly processes: Processes
   readonly commands: Commands
+  readonly terminals: Terminals
   /** Holds `layers`, `logs` and the mount points. */
   readonly directory: string
   readonly scope: Scope.CloseableScope
@@ -77,6 +84,8 @@ export interface SandboxesOptions {
   readonly pipes: PipePool
   readonly directory: string
   readonly snapshots: Snapshots
+  /** What makes terminals on this machine; undefined where nothing does. */
+  readonly relay: Effect.Effect<Relay | undefined>
 }
 
 export const fromTool = (what: string) => (error: ToolError) => runtimeError(`${what}: ${error.tool}: ${error.message}`)
@@ -107,7 +116,9 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
         return Effect.gen(function* () {
           // First, since a process that waits for another one in the sandbox, and was stopped with it, would keep it from ending.
+          yield* sandbox.processes.close
           yield* sandbox.commands.close
+          yield* sandbox.terminals.close
           yield* sandbox.instance.destroy
           yield* Scope.close(sandbox.scope, Exit.void)
           sandboxes.delete(sandbox.id)
@@ -165,7 +176,12 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           const instance = yield* isolation
             .create({ id, directory, layers })
             .pipe(Effect.mapError(fromTool("The sandbox could not be started")))
-          const commands = yield* makeCommands({ instance, pipes, logs: `${directory}/logs`, env: spec.env }).pipe(
+          const processes = makeProcesses({ instance, env: spec.env })
+          const commands = yield* makeCommands({ instance, processes, pipes, logs: `${directory}/logs` }).pipe(
+            Scope.extend(scope)
+          )
+          const { relay } = options
+          const terminals = yield* makeTerminals({ instance, processes, pipes, env: spec.env, relay }).pipe(
             Scope.extend(scope)
           )
           const sandbox: Sandbox = {
@@ -173,7 +189,9 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             spec,
             createdAt,
             instance,
+            processes,
             commands,
+            terminals,
             directory,
             scope,
             lock: yield* Effect.makeSemaphore(1),
@@ -225,7 +243,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       locked(id, (sandbox) =>
         inState(sandbox, "Paused", "resume").pipe(
           Effect.zipRight(sandbox.instance.thaw),
-          Effect.zipRight(sandbox.commands.nudge),
+          Effect.zipRight(sandbox.processes.nudge),
           Effect.catchTag("ToolError", (error) => Effect.fail(fromTool("resume")(error))),
           Effect.tap(() =>
             Effect.sync(() => {
@@ -250,11 +268,11 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | ToolError> =>
         sandbox.slots.withPermits(SLOTS)(
           Effect.suspend(() =>
-            sandbox.commands.busy() || sandbox.instance.hasProcesses()
+            sandbox.processes.busy() || sandbox.instance.hasProcesses()
               ? Effect.acquireUseRelease(
                   sandbox.instance.freeze,
                   () => effect,
-                  () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.commands.nudge)
+                  () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.processes.nudge)
                 )
               : effect
           )
@@ -289,7 +307,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
     yield* Effect.suspend(() =>
       Effect.forEach(
         sandboxes.values(),
-        (sandbox) => (sandbox.status.state === "Running" ? sandbox.commands.nudge : Effect.void),
+        (sandbox) => (sandbox.status.state === "Running" ? sandbox.processes.nudge : Effect.void),
         { discard: true }
       )
     ).pipe(Effect.delay("1 second"), Effect.forever, Effect.forkScoped)

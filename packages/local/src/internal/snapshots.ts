@@ -18,7 +18,7 @@ const Record = Schema.parseJson(
     name: Schema.optional(Schema.String),
     createdAt: Schema.Number,
     mode: Schema.String,
-    entrypoint: Schema.Array(Schema.String)
+    entrypoint: Schema.NonEmptyArray(Schema.String)
   })
 )
 type Record = Schema.Schema.Type<typeof Record>
@@ -32,7 +32,7 @@ export interface Snapshot extends Record {
 export interface CreateSnapshot {
   readonly sandboxId: string
   readonly name: string | undefined
-  readonly entrypoint: ReadonlyArray<string>
+  readonly entrypoint: readonly [string, ...Array<string>]
   /** Copies the sandbox's layers; what it copies stands still meanwhile. */
   readonly copy: (target: string) => Effect.Effect<void, ToolError>
   /** Run when that is over, however it ended. */
