@@ -53,7 +53,9 @@ export interface Processes {
   readonly busy: () => boolean
   /** Lets what was stopped and continued from inside be seen to end. To be run now and then. */
   readonly nudge: Effect.Effect<void>
-  /** The sandbox ends: nothing may keep it from that. */
+  /** The sandbox ends: lets what is stopped outside it go on, to see its end. */
+  readonly release: Effect.Effect<void>
+  /** Kills what is still outside. */
   readonly close: Effect.Effect<void>
 }
 
@@ -194,11 +196,11 @@ export const makeProcesses = (options: {
         signal(pid, "SIGCONT")
       }
     }),
+    release: Effect.sync(() => {
+      for (const { pid } of running) if (pid !== undefined) signal(-pid, "SIGCONT")
+    }),
     close: Effect.sync(() => {
-      for (const { pid } of running) {
-        // What entered a sandbox from outside may have been stopped together with it, and would stay so.
-        if (pid !== undefined) signal(-pid, "SIGKILL")
-      }
+      for (const { pid } of running) if (pid !== undefined) signal(-pid, "SIGKILL")
     })
   }
 }

@@ -115,11 +115,17 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         if (!sandboxes.has(sandbox.id)) return Effect.void
         sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
         return Effect.gen(function* () {
-          // First, since a process that waits for another one in the sandbox, and was stopped with it, would keep it from ending.
-          yield* sandbox.processes.close
+          // What waits outside for a process in the sandbox, and was stopped with it, would keep that from being seen to end. It is not killed at
+          // once, since then the machine's first process would have to do it, which may take seconds.
+          const { close, release } = sandbox.processes
+          yield* release
+          yield* Effect.raceFirst(
+            sandbox.instance.destroy,
+            Effect.interruptible(Effect.zipRight(Effect.delay(close, "250 millis"), Effect.never))
+          )
+          yield* close
           yield* sandbox.commands.close
           yield* sandbox.terminals.close
-          yield* sandbox.instance.destroy
           yield* Scope.close(sandbox.scope, Exit.void)
           sandboxes.delete(sandbox.id)
           yield* removeDirectory(sandbox.directory)
