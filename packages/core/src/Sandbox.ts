@@ -21,7 +21,7 @@ import type {
   Terminal,
   TerminalOptions
 } from "./Exec.js"
-import type { Metrics } from "./Execd.js"
+import type { ExecdClient, Metrics } from "./Execd.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
@@ -169,6 +169,8 @@ export interface Sandbox {
   /** Where a port inside the sandbox is reached from here, with an `HttpClient` bound to it. */
   readonly proxy: (port: number) => Effect.Effect<SandboxPort, OpenSandboxError>
   readonly egress: SandboxEgress
+  /** The agent in it, without a ledger in between: what is done through it is neither recorded nor replayed. */
+  readonly execd: ExecdClient
   /** What it uses at this moment. */
   readonly metrics: Effect.Effect<Metrics, OpenSandboxError>
   /** The same, every second. */

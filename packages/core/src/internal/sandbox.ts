@@ -23,7 +23,6 @@ import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import * as SandboxMetrics from "../SandboxMetrics.js"
 import { bounded, within } from "./bounded.js"
 import type { ExecContext } from "./exec/context.js"
-import { RunningSeqs } from "./exec/context.js"
 import * as Detached from "./exec/detached.js"
 import * as InternalExec from "./exec/handles.js"
 import * as InternalTerminal from "./exec/terminal.js"
@@ -126,6 +125,10 @@ const awaitReady = (services: Services, method: string, context: ExecContext): E
     )
   )
 
+/** A snapshot that is still being made cannot be deleted yet. */
+const retryWhileBusy = (remove: Effect.Effect<void, OpenSandboxError>): Effect.Effect<void, OpenSandboxError> =>
+  Effect.retry(remove, { while: (error) => error.reason === "Conflict", schedule: Schedule.spaced("200 millis") })
+
 /** A ready snapshot; one that is not handed out is deleted. */
 const snapshot = (
   services: Services,
@@ -134,7 +137,15 @@ const snapshot = (
 ): Effect.Effect<string, SandboxFailure> =>
   Effect.gen(function* () {
     const { openSandbox } = services
-    const made = yield* openSandbox.createSnapshot(sandboxId, { name })
+    const asking = yield* Effect.forkDaemon(Effect.interruptible(openSandbox.createSnapshot(sandboxId, { name })))
+    const made = yield* Effect.onInterrupt(Fiber.join(asking), () =>
+      // What the server may have begun is taken back when its answer comes.
+      Effect.forkDaemon(
+        Effect.flatMap(Fiber.join(asking), ({ id }) =>
+          bounded("deleting a snapshot", services.readyTimeout, retryWhileBusy(openSandbox.deleteSnapshot(id)))
+        )
+      )
+    )
     const failure = (description: string) =>
       new SandboxError({ method: "Sandbox.checkpoint", reason: "SnapshotFailed", description, sandboxId })
     const ready =
@@ -147,49 +158,52 @@ const snapshot = (
           )
     yield* ready.pipe(
       notLongerThan(services.readyTimeout, () => failure("the snapshot was not ready in time")),
-      Effect.onError(() => bounded("deleting a snapshot", services.closeTimeout, openSandbox.deleteSnapshot(made.id)))
+      Effect.onError(() => bounded("deleting a snapshot", services.closeTimeout, retryWhileBusy(openSandbox.deleteSnapshot(made.id))))
     )
     return made.id
   })
 
-/** Takes a snapshot and records it, with the execs that were in flight meanwhile. */
-const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHooks, tag: string | undefined) =>
-  Effect.acquireUseRelease(
-    Effect.sync(() => context.running.openWindow()),
-    (window) =>
-      Effect.gen(function* () {
-        const { id, name } = context.sandbox
-        const snapshotId = yield* snapshot(services, id, tag)
-        const payload = jsonObject({
-          snapshotId,
-          name: tag,
-          inFlight: window.size === 0 ? undefined : [...window]
-        })
-        const entry = yield* services.ledger
-          .append({
-            sandboxId: id,
-            name,
-            event: EventName.checkpointCreated,
-            payload
-          })
-          .pipe(
-            Effect.onError(() =>
-              bounded("deleting a snapshot", services.closeTimeout, services.openSandbox.deleteSnapshot(snapshotId))
-            )
-          )
-        const made: Checkpoint = {
-          sandboxId: id,
-          name,
-          snapshotId,
-          ...(tag === undefined ? {} : { tag }),
-          cursor: { ts: entry.ts, id: entry.id },
-          payload
-        }
-        yield* hooks.onCheckpoint(context.sandbox, made)
-        return made
-      }),
-    (window) => Effect.sync(() => context.running.closeWindow(window))
+/** Where the session stands: what completed up to here is part of a snapshot that is asked for now. */
+const lastEntry = (services: Services, sandboxId: string): Effect.Effect<Cursor | undefined, LedgerError> =>
+  services.ledger.read({ sandboxId, order: "desc", limit: 1 }).pipe(
+    Stream.runHead,
+    Effect.map(Option.match({ onNone: () => undefined, onSome: ({ id, ts }) => ({ ts, id }) }))
   )
+
+/** Takes a snapshot and records it, with the place in the ledger up to which it certainly holds what execs did. */
+const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHooks, tag: string | undefined) =>
+  Effect.gen(function* () {
+    const { id, name } = context.sandbox
+    const completedUntil = yield* lastEntry(services, id)
+    const snapshotId = yield* snapshot(services, id, tag)
+    const payload = jsonObject({
+      snapshotId,
+      name: tag,
+      completedUntil: completedUntil === undefined ? undefined : { ...completedUntil }
+    })
+    // Whether it was recorded decides whether the snapshot stays, so an interruption must not cut the two apart: the record ends by
+    // itself, and takes the snapshot back only if it has certainly failed.
+    const recording = yield* services.ledger
+      .append({ sandboxId: id, name, event: EventName.checkpointCreated, payload })
+      .pipe(
+        Effect.tapErrorCause(() =>
+          bounded("deleting a snapshot", services.closeTimeout, services.openSandbox.deleteSnapshot(snapshotId))
+        ),
+        Effect.interruptible,
+        Effect.forkDaemon
+      )
+    const entry = yield* Fiber.join(recording)
+    const made: Checkpoint = {
+      sandboxId: id,
+      name,
+      snapshotId,
+      ...(tag === undefined ? {} : { tag }),
+      cursor: { ts: entry.ts, id: entry.id },
+      payload
+    }
+    yield* hooks.onCheckpoint(context.sandbox, made)
+    return made
+  })
 
 /** What `resources` of the create request are when the caller names none. */
 export const defaultResources = { cpu: "500m", memory: "512Mi" }
@@ -203,7 +217,13 @@ const span =
 interface Lifetime {
   closed: boolean
   recorded: boolean
+  /** `sandbox.created`, on its way. */
+  recording: Fiber.Fiber<unknown, unknown> | undefined
+  readonly closing: Deferred.Deferred<void>
 }
+
+const newLifetime = (recorded: boolean): Effect.Effect<Lifetime> =>
+  Effect.map(Deferred.make<void>(), (closing) => ({ closed: false, recorded, recording: undefined, closing }))
 
 const closing = (
   services: Services,
@@ -214,8 +234,12 @@ const closing = (
   Effect.cached(
     Effect.gen(function* () {
       lifetime.closed = true
+      yield* Deferred.succeed(lifetime.closing, void 0)
       const deleted = yield* services.openSandbox.delete(sandbox.id).pipe(within(services.closeTimeout), Effect.exit)
       if (Exit.isFailure(deleted)) yield* Effect.logWarning(`sandbox ${sandbox.id} could not be deleted`, deleted.cause)
+      if (lifetime.recording !== undefined) {
+        yield* bounded("recording sandbox.created", services.closeTimeout, Fiber.await(lifetime.recording))
+      }
       if (lifetime.recorded) {
         yield* bounded(
           "recording sandbox.closed",
@@ -337,6 +361,7 @@ const handle = (
         client: endpointClient(openSandbox.httpClient, endpoint)
       })),
     egress: SandboxEgress.make(context, egress),
+    execd: context.execd,
     metrics: context.execd.metrics,
     watchMetrics: context.execd.watchMetrics,
     diagnosticLogs: (scope = "all") => openSandbox.diagnosticLogs(id, scope),
@@ -364,8 +389,11 @@ const makeContext = (
       onDivergence: session.onDivergence,
       sequence: { last: session.lastSeq, sessions: 0 },
       nextId: services.nextId,
-      running: new RunningSeqs(),
-      isClosed: () => lifetime.closed
+      keyUses: new Map(),
+      divergence: { keys: undefined },
+      unstopped: new Set(),
+      isClosed: () => lifetime.closed,
+      closed: lifetime.closing
     }
   })
 
@@ -417,7 +445,7 @@ export const begin = (
   session: Session
 ): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> =>
   Effect.gen(function* () {
-    const lifetime: Lifetime = { closed: false, recorded: false }
+    const lifetime = yield* newLifetime(false)
     let ready = false
     const owned = yield* counted(services)
     const resources = request.resources ?? defaultResources
@@ -455,7 +483,7 @@ export const attach = (
   recorded: boolean
 ): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> =>
   Effect.gen(function* () {
-    const lifetime: Lifetime = { closed: false, recorded }
+    const lifetime = yield* newLifetime(recorded)
     const context = yield* makeContext(services, session, sandboxId, lifetime)
     yield* awaitState(services, "Sandboxes.connect", sandboxId, "Running")
     yield* awaitReady(services, "Sandboxes.connect", context)
