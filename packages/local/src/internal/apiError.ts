@@ -21,6 +21,9 @@ export const snapshotNotFound = (id: string) =>
 export const commandNotFound = (id: string) =>
   new ApiError({ status: 404, code: "COMMAND_NOT_FOUND", message: `Command ${id} not found` })
 
+export const contextNotFound = (what: string) =>
+  new ApiError({ status: 404, code: "CONTEXT_NOT_FOUND", message: `${what} not found` })
+
 export const conflict = (code: string, message: string) => new ApiError({ status: 409, code, message })
 
 export const runtimeError = (message: string, code = "RUNTIME_ERROR") => new ApiError({ status: 500, code, message })

@@ -1,11 +1,11 @@
 /** @internal */
 
 import * as Fs from "node:fs"
-import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type { ApiError } from "./apiError.js"
 import { badRequest, runtimeError } from "./apiError.js"
+import { endEvent, initEvent } from "./events.js"
 import { uuid } from "./ids.js"
 import type { Instance } from "./isolation.js"
 import { LineEvents } from "./lines.js"
@@ -41,26 +41,6 @@ export interface Command {
 export type CommandState =
   | { readonly _tag: "Running" }
   | { readonly _tag: "Finished"; readonly at: number; readonly exitCode: number; readonly error: string | undefined }
-
-const json = (value: unknown): string => `${JSON.stringify(value)}\n\n`
-
-export const initEvent = (id: string, now: number): string => json({ type: "init", text: id, timestamp: now })
-
-export const pingEvent = (now: number): string => json({ type: "ping", text: "pong", timestamp: now })
-
-export const completeEvent = (startedAt: number, now: number): string =>
-  json({ type: "execution_complete", execution_time: now - startedAt, timestamp: now })
-
-const errorEvent = (evalue: string, traceback: string, now: number): string =>
-  json({ type: "error", error: { ename: "CommandExecError", evalue, traceback: [traceback] }, timestamp: now })
-
-const terminalEvent = (command: Command, now: number): string => {
-  const { state } = command
-  if (state._tag === "Running") return ""
-  if (state.exitCode === 0) return completeEvent(command.startedAt, now)
-  const error = state.error ?? `exit status ${state.exitCode}`
-  return errorEvent(command.process.pid === undefined ? error : String(state.exitCode), error, now)
-}
 
 export interface CommandsOptions {
   readonly instance: Instance
@@ -154,17 +134,11 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       }
       processes.whenEnded(process, ({ error, exitCode }) => {
         command.state = { _tag: "Finished", at: now(), exitCode, error }
-        output?.exit(() => terminalEvent(command, now()))
+        output?.exit(() => endEvent(process, startedAt, now()))
         forget()
       })
       return command
     }
-
-    const expire = (process: Process, millis: number): Effect.Effect<void> =>
-      Effect.raceFirst(
-        Deferred.await(process.finished),
-        Effect.zipRight(Effect.sleep(millis), processes.kill(process, "timeout: killed"))
-      )
 
     const launch = (
       argv: readonly [string, ...Array<string>],
@@ -194,7 +168,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
         Effect.tap((command) =>
           request.timeout === undefined || request.timeout <= 0
             ? Effect.void
-            : Effect.forkIn(Effect.interruptible(expire(command.process, request.timeout)), scope)
+            : Effect.forkIn(Effect.interruptible(processes.killAfter(command.process, request.timeout)), scope)
         ),
         Effect.uninterruptible
       )

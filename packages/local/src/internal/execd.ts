@@ -10,8 +10,9 @@ import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import type * as WS from "ws"
 import { ApiError, badRequest, commandNotFound, notImplemented } from "./apiError.js"
-import { completeEvent, initEvent, pingEvent } from "./commands.js"
+import { completeEvent, encode, eventStream, initEvent, outputStream } from "./events.js"
 import { fileRoutes } from "./execdFiles.js"
+import { sessionRoutes } from "./execdSessions.js"
 import { attachTerminal, terminalRoutes } from "./execdTerminals.js"
 import { attempt, body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { readFileOr } from "./process.js"
@@ -30,13 +31,6 @@ const RunCommand = Schema.Struct({
 })
 
 const invalidBody = (message: string) => badRequest(message, "INVALID_REQUEST_BODY")
-
-const HEARTBEAT = "3 seconds"
-
-const encode = (text: string) => Buffer.from(text)
-
-const eventStream = <E>(stream: Stream.Stream<Uint8Array, E>) =>
-  HttpServerResponse.stream(stream, { contentType: "text/event-stream", headers: { "cache-control": "no-cache" } })
 
 const runCommand: Handler = (sandbox, sandboxes) =>
   Effect.gen(function* () {
@@ -59,20 +53,7 @@ const runCommand: Handler = (sandbox, sandboxes) =>
       const now = clock.unsafeCurrentTimeMillis()
       return eventStream(Stream.make(encode(initEvent(command.id, now) + completeEvent(command.startedAt, now))))
     }
-    const events = Stream.unwrapScoped(
-      Effect.gen(function* () {
-        // The end of the connection is not the end of the command: what it prints from then on is dropped.
-        yield* Effect.addFinalizer(() => Effect.sync(() => output.discard()))
-        yield* Effect.sync(() => output.event(pingEvent(clock.unsafeCurrentTimeMillis()))).pipe(
-          Effect.delay(HEARTBEAT),
-          Effect.forever,
-          Effect.interruptible,
-          Effect.forkScoped
-        )
-        return Stream.repeatEffectChunkOption(output.take)
-      })
-    )
-    return eventStream(events)
+    return outputStream(output)
   })
 
 const find = (sandbox: Sandbox, id: string) => {
@@ -199,9 +180,9 @@ const routes: ReadonlyArray<Route> = [
   route("GET", /^\/metrics$/, metrics),
   route("GET", /^\/metrics\/watch$/, watchMetrics),
   ...fileRoutes,
+  ...sessionRoutes,
   ...terminalRoutes,
-  route("*", /^\/code(\/.*)?$/, missing("code execution")),
-  route("*", /^\/session(\/.*)?$/, missing("bash sessions"))
+  route("*", /^\/code(\/.*)?$/, missing("code execution"))
 ]
 
 /** The sandbox, for whoever may ask its execd something. */

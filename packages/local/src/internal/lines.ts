@@ -17,7 +17,10 @@ export class LineEvents {
   /** The text so far ended in `\r`; `"empty"` where nothing stood before it. */
   private afterReturn: false | true | "empty" = false
 
-  constructor(readonly type: "stdout" | "stderr") {}
+  constructor(
+    readonly type: "stdout" | "stderr",
+    private readonly blankLines: "kept" | "dropped" = "kept"
+  ) {}
 
   write(bytes: Uint8Array, now: number): string {
     return this.lines(this.decoder.decode(bytes, { stream: true }), now)
@@ -31,6 +34,7 @@ export class LineEvents {
   }
 
   private event(text: string, now: number): string {
+    if (text === "\n" && this.blankLines === "dropped") return ""
     return `{"type":"${this.type}","text":${JSON.stringify(text)},"timestamp":${now}}\n\n`
   }
 

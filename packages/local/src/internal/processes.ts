@@ -48,6 +48,8 @@ export interface Processes {
   readonly signal: (process: Process, name: NodeJS.Signals) => Effect.Effect<void>
   /** Kills the group; `why` is told as the error. */
   readonly kill: (process: Process, why: string) => Effect.Effect<void>
+  /** The same when it still runs then, for its timeout. */
+  readonly killAfter: (process: Process, millis: number) => Effect.Effect<void>
   /** Stops everything in the group, first with SIGTERM. Returns when nothing is left. */
   readonly stop: (process: Process) => Effect.Effect<void>
   readonly busy: () => boolean
@@ -152,6 +154,14 @@ export const makeProcesses = (options: {
           )
     )
 
+  const kill = (process: Process, why: string) =>
+    inGroup(process, (pgid) =>
+      Effect.sync(() => {
+        process.killedFor = why
+        send(pgid, "SIGKILL")
+      })
+    )
+
   const awaitEnd = (process: Process) =>
     Effect.timeoutTo(Effect.interruptible(Deferred.await(process.finished)), {
       duration: "2 seconds",
@@ -166,12 +176,11 @@ export const makeProcesses = (options: {
       else listeners.set(process, [...(listeners.get(process) ?? []), then])
     },
     signal: (process, name) => inGroup(process, (pgid) => Effect.sync(() => send(pgid, name))),
-    kill: (process, why) =>
-      inGroup(process, (pgid) =>
-        Effect.sync(() => {
-          process.killedFor = why
-          send(pgid, "SIGKILL")
-        })
+    kill,
+    killAfter: (process, millis) =>
+      Effect.raceFirst(
+        Deferred.await(process.finished),
+        Effect.zipRight(Effect.sleep(millis), kill(process, "timeout: killed"))
       ),
     stop: (process) =>
       inGroup(process, (pgid) =>

@@ -14,6 +14,8 @@ import type { PipePool } from "./pipes.js"
 import type { ToolError } from "./process.js"
 import type { Processes } from "./processes.js"
 import { makeProcesses } from "./processes.js"
+import type { Sessions } from "./sessions.js"
+import { makeSessions } from "./sessions.js"
 import type { Snapshots } from "./snapshots.js"
 import type { Relay } from "./terminal/relays.js"
 import type { Terminals } from "./terminals.js"
@@ -45,6 +47,7 @@ export interface Sandbox {
   readonly instance: Instance
   readonly processes: Processes
   readonly commands: Commands
+  readonly sessions: Sessions
   readonly terminals: Terminals
   /** Holds `layers`, `logs` and the mount points. */
   readonly directory: string
@@ -125,6 +128,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           )
           yield* close
           yield* sandbox.commands.close
+          yield* sandbox.sessions.close
           yield* sandbox.terminals.close
           yield* Scope.close(sandbox.scope, Exit.void)
           sandboxes.delete(sandbox.id)
@@ -186,6 +190,13 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           const commands = yield* makeCommands({ instance, processes, pipes, logs: `${directory}/logs` }).pipe(
             Scope.extend(scope)
           )
+          const sessions = yield* makeSessions({
+            instance,
+            processes,
+            pipes,
+            directory: `${directory}/logs`,
+            env: spec.env
+          }).pipe(Scope.extend(scope))
           const { relay } = options
           const terminals = yield* makeTerminals({ instance, processes, pipes, env: spec.env, relay }).pipe(
             Scope.extend(scope)
@@ -197,6 +208,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             instance,
             processes,
             commands,
+            sessions,
             terminals,
             directory,
             scope,

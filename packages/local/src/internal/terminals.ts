@@ -4,7 +4,8 @@ import * as Effect from "effect/Effect"
 import * as FiberSet from "effect/FiberSet"
 import type * as Scope from "effect/Scope"
 import type * as WS from "ws"
-import { ApiError, conflict, notImplemented, runtimeError } from "./apiError.js"
+import type { ApiError } from "./apiError.js"
+import { conflict, contextNotFound, notImplemented, runtimeError } from "./apiError.js"
 import { uuid } from "./ids.js"
 import type { Instance } from "./isolation.js"
 import type { Pipe, PipePool } from "./pipes.js"
@@ -74,9 +75,7 @@ export const makeTerminals = (options: TerminalsOptions): Effect.Effect<Terminal
     const get = (id: string) =>
       Effect.suspend(() => {
         const terminal = terminals.get(id)
-        return terminal === undefined
-          ? Effect.fail(new ApiError({ status: 404, code: "CONTEXT_NOT_FOUND", message: `Terminal ${id} not found` }))
-          : Effect.succeed(terminal)
+        return terminal === undefined ? Effect.fail(contextNotFound(`Terminal ${id}`)) : Effect.succeed(terminal)
       })
 
     const create: Terminals["create"] = ({ command, cwd }) =>
