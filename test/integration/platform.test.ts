@@ -1,76 +1,65 @@
 import * as BunContext from "@effect/platform-bun/BunContext"
-import type { PlatformError } from "@effect/platform/Error"
 import * as FileSystem from "@effect/platform/FileSystem"
 import { assert, describe, it } from "@effect/vitest"
 import { SandboxFileSystem } from "@sandglass/core"
-import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
-import * as Either from "effect/Either"
-import * as Option from "effect/Option"
-import type * as Scope from "effect/Scope"
+import * as Mailbox from "effect/Mailbox"
 import * as Stream from "effect/Stream"
+import type { FileProgram } from "../support/filePrograms.js"
+import { filePrograms, openFiles, outcome, systemPrograms } from "../support/filePrograms.js"
 import { create, withLocal } from "../support/localSandboxes.js"
 
-/** What a program gave, in a form that two machines can be compared by. */
-const outcome = <A, R>(self: Effect.Effect<A, PlatformError, R>) =>
-  Effect.map(Effect.either(self), (either) =>
-    Either.isRight(either)
-      ? { ok: either.right }
-      : either.left._tag === "SystemError"
-        ? { failed: [either.left.reason, either.left.module, either.left.method] }
-        : { failed: [either.left._tag, either.left.module, either.left.method] }
-  )
-
-type FileProgram = (
-  fs: FileSystem.FileSystem,
-  directory: string
-) => Effect.Effect<unknown, PlatformError, Scope.Scope>
-
-const bytes = Uint8Array.from({ length: 256 }, (_, n) => n)
-const names = ["plain", "it's a \"name\"", "new\nline", "-n", "$HOME `x` \\", "报告 é👩‍👩‍👧", " ", "%s*?[a]", "a\ttab"]
-
-const filePrograms: { readonly [name: string]: FileProgram } = {
-  "write and read bytes": (fs, d) =>
-    Effect.zipRight(fs.writeFile(`${d}/a`, bytes), Effect.map(fs.readFile(`${d}/a`), (_) => [..._])),
-  "write and read nothing": (fs, d) =>
-    Effect.zipRight(fs.writeFile(`${d}/a`, new Uint8Array()), fs.readFileString(`${d}/a`)),
-  "any name": (fs, d) =>
-    Effect.gen(function* () {
-      for (const name of names) yield* fs.writeFileString(`${d}/${name}`, name)
-      const found = yield* fs.readDirectory(d)
-      return [found.sort(), yield* Effect.forEach(names, (name) => fs.readFileString(`${d}/${name}`))]
-    }),
-  "much": (fs, d) =>
-    Effect.gen(function* () {
-      const much = new Uint8Array(3_000_000).map((_, n) => n % 251)
-      yield* fs.writeFile(`${d}/much`, much)
-      yield* fs.writeFile(`${d}/much`, much.subarray(0, 300_000), { flag: "a" })
-      const read = yield* fs.readFile(`${d}/much`)
-      return [read.length, Bun.hash(read)]
-    })
-}
-
-const local = (program: FileProgram) =>
+const onFiles = (program: FileProgram) =>
   Effect.gen(function* () {
     const fs = yield* FileSystem.FileSystem
     return yield* outcome(program(fs, yield* fs.makeTempDirectoryScoped()))
-  }).pipe(Effect.scoped, Effect.provide(BunContext.layer))
+  }).pipe(Effect.scoped)
 
 describe.each(["auto", "plain"] as const)("files (%s)", (mode) => {
-  it.live(
-    "the same programs give the same on the local machine and in a sandbox",
-    () =>
+  it.live.each(Object.entries(mode === "auto" ? { ...filePrograms, ...systemPrograms } : filePrograms))(
+    "%s: as on the local machine",
+    ([, program]) =>
       Effect.gen(function* () {
         const sandbox = yield* create()
-        const inside = (program: FileProgram) =>
-          Effect.gen(function* () {
-            const fs = yield* FileSystem.FileSystem
-            return yield* outcome(program(fs, yield* fs.makeTempDirectoryScoped()))
-          }).pipe(Effect.scoped, Effect.provide(SandboxFileSystem.layer(sandbox)))
-        for (const [name, program] of Object.entries(filePrograms)) {
-          assert.deepStrictEqual(yield* inside(program), yield* local(program), name)
-        }
+        const inside = yield* Effect.provide(onFiles(program), SandboxFileSystem.layer(sandbox))
+        assert.deepStrictEqual(inside, yield* Effect.provide(onFiles(program), BunContext.layer))
       }).pipe(withLocal({ mode })),
-    120_000
+    60_000
+  )
+
+  it.live(
+    "open files read and write where they stand",
+    () =>
+      Effect.gen(function* () {
+        const fs = SandboxFileSystem.make(yield* create())
+        assert.deepStrictEqual(yield* openFiles.program(fs, yield* fs.makeTempDirectory()), openFiles.gives)
+      }).pipe(withLocal({ mode })),
+    60_000
+  )
+
+  it.live(
+    "changes are seen",
+    () =>
+      Effect.gen(function* () {
+        const fs = SandboxFileSystem.make(yield* create(), { watchInterval: "30 millis" })
+        const directory = yield* fs.makeTempDirectory()
+        yield* fs.writeFileString(`${directory}/old`, "")
+        const events = yield* Mailbox.make<FileSystem.WatchEvent>({ capacity: 100 })
+        const next = Effect.map(events.take, ({ _tag, path }) => `${_tag} ${path}`)
+        yield* fs.watch(directory).pipe(
+          Stream.runForEach((event) => events.offer(event)),
+          Effect.forkScoped
+        )
+        yield* Effect.sleep("300 millis")
+        yield* fs.writeFileString(`${directory}/a\nb`, "")
+        assert.strictEqual(yield* next, "Create a\nb")
+        yield* fs.writeFileString(`${directory}/old`, "more")
+        assert.strictEqual(yield* next, "Update old")
+        yield* fs.remove(`${directory}/old`)
+        assert.strictEqual(yield* next, "Remove old")
+        const error = yield* Effect.flip(Stream.runDrain(fs.watch(`${directory}/none`)))
+        assert.deepInclude(error, { _tag: "SystemError", reason: "NotFound", method: "watch" })
+      }).pipe(withLocal({ mode })),
+    60_000
   )
 })

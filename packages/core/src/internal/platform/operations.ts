@@ -35,7 +35,8 @@ const removeScript = `if [ ! -e "$1" ] && [ ! -L "$1" ]; then [ -n "$3" ] && exi
 if [ -n "$2" ]; then rm -rf -- "$1"; else rm -f -- "$1"; fi`
 
 const renameScript = `[ -e "$1" ] || [ -L "$1" ] || ${missing}
-if [ -d "$2" ] && [ ! -L "$2" ] && [ ! "$1" -ef "$2" ]; then
+if [ ! -L "$1" ] && [ ! -L "$2" ] && [ "$1" -ef "$2" ]; then exit 0; fi
+if [ -d "$2" ] && [ ! -L "$2" ]; then
   if [ ! -d "$1" ] || [ -L "$1" ]; then echo ": Is a directory" >&2; exit 1; fi
   rmdir -- "$2" || exit 1
 fi
@@ -106,7 +107,9 @@ export const makeOperations = (shell: Shell): Operations => {
     ...args: ReadonlyArray<string>
   ): Effect.Effect<void, PlatformError> => {
     const where = at(method, path)
-    return Effect.flatMap(shell.locate(where, path), (located) => shell.run(where, script, located, ...args))
+    return Effect.flatMap(shell.locate(where, path), (located) =>
+      Effect.asVoid(shell.run(where, script, located, ...args))
+    )
   }
 
   const onTwo = (method: string, from: string, to: string, script: string, ...args: ReadonlyArray<string>) => {
