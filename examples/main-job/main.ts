@@ -125,7 +125,7 @@ const timeline = Effect.gen(function* () {
         Stream.runHead
       )
       const replayed = Option.isSome(checkpoint) ? yield* Replay.load(ledger, checkpoint.value) : Replay.empty
-      for (const exec of replayed.bySeq.values()) {
+      for (const exec of [...replayed.bySeq.values()].flat()) {
         rows.push([short, String(exec.seq), exec.command, "replayed", "", String(exec.exitCode)])
       }
     }

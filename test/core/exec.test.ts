@@ -1,3 +1,4 @@
+import { Writable } from "node:stream"
 import { assert, describe, it } from "@effect/vitest"
 import type { LedgerEvent } from "@sandglass/core"
 import { Ledger, LedgerError, Sandboxes } from "@sandglass/core"
@@ -30,8 +31,13 @@ const setup = (script: ScriptedSandboxes.Script, ledger: Layer.Layer<Ledger.Ledg
 const closedSocket = (server: { readonly commands: ReadonlyArray<ScriptedSandboxes.Command> }) =>
   server.commands[0]?.request.closed ?? Effect.dieMessage("no command was sent")
 
+/** Without what is random or a digest. */
+const plain = ({ execId: _execId, fingerprint: _fingerprint, ...rest }: { readonly [key: string]: unknown }) => rest
+
 const ofExec = (entries: ReadonlyArray<LedgerEvent.LedgerEntry>) =>
-  entries.filter((entry) => entry.stepIdx > 0).map((entry) => [entry.event, entry.payload])
+  entries
+    .filter((entry) => entry.stepIdx > 0)
+    .map((entry) => [entry.event, plain(entry.payload as { readonly [key: string]: unknown })])
 
 const payloadOf = (entries: ReadonlyArray<LedgerEvent.LedgerEntry>, event: string) =>
   entries.find((entry) => entry.event === event)?.payload as { readonly [key: string]: unknown } | undefined
@@ -174,7 +180,38 @@ describe("a command that ends well", () => {
         .pipe(Effect.flip)
       assert.deepInclude(error, { _tag: "ExecError", reason: "Pipe", seq: 1 })
       assert.deepStrictEqual(server.interrupted, ["c1"])
-      assert.strictEqual(payloadOf(yield* entries, "exec.failed")?.["reason"], "interrupted")
+      assert.strictEqual(payloadOf(yield* entries, "exec.failed")?.["reason"], "pipe")
+    })
+  )
+})
+
+describe("Node writables", () => {
+  it.scopedLive("that fail, or are destroyed while a write is pending, end the exec and nothing else", () =>
+    Effect.gen(function* () {
+      const { sandbox } = yield* setup({
+        command: () => ScriptedServer.stream([init("c1"), stdout("1"), ScriptedServer.sleep(30), stdout("2"), complete])
+      })
+      const failing = new Writable({ write: (_chunk, _encoding, callback) => callback(new Error("disk full")) })
+      const full = yield* Effect.flip(sandbox.exec("x").pipeTo(failing))
+      assert.deepInclude(full, { _tag: "ExecError", reason: "Pipe", description: "disk full" })
+      const stuck = new Writable({ write: () => {} })
+      const fiber = yield* Effect.fork(Effect.flip(sandbox.exec("x").pipeTo(stuck)))
+      yield* Effect.sleep("50 millis")
+      stuck.destroy()
+      const destroyed = yield* Fiber.join(fiber).pipe(Effect.timeout("5 seconds"))
+      assert.deepInclude(destroyed, { _tag: "ExecError", reason: "Pipe" })
+      const collected: Array<string> = []
+      const good = new Writable({
+        write: (chunk, _encoding, callback) => {
+          collected.push(String(chunk))
+          callback()
+        }
+      })
+      yield* sandbox.exec("x").pipeTo(good)
+      yield* sandbox.exec("x").pipeTo(good)
+      assert.strictEqual(collected.join(""), "1\n2\n1\n2\n")
+      assert.strictEqual(good.listenerCount("error") + good.listenerCount("close"), 0)
+      assert.notInclude(JSON.stringify(sandbox.exec("x", { env: { A: "plain" } })), "plain")
     })
   )
 })

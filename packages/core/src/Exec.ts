@@ -97,6 +97,8 @@ export interface ExecResult {
  */
 export interface Writable {
   write(chunk: string, callback: (error?: Error | null) => void): unknown
+  on?(event: "error" | "close", listener: (error?: unknown) => void): unknown
+  off?(event: "error" | "close", listener: (error?: unknown) => void): unknown
 }
 
 /**

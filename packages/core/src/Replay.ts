@@ -30,6 +30,8 @@ export interface Identity {
   readonly key?: string | undefined
   /** Of code; then `command` is the code. */
   readonly language?: string | undefined
+  /** Everything else that decides what runs: shell, session, user, names of variables, input. Absent in older ledgers. */
+  readonly fingerprint?: string | undefined
 }
 
 /**
@@ -42,6 +44,8 @@ export interface RecordedExec extends Identity {
   readonly exitCode: number
   /** The generation that ran it. */
   readonly sandboxId: string
+  /** What tells it from another of the same sequence. Absent in older ledgers. */
+  readonly execId?: string | undefined
   /** Its `exec.started` and `exec.completed`: the output lies between them. */
   readonly started: Cursor
   readonly completed: Cursor
@@ -70,10 +74,10 @@ export interface OpenTerminal extends Identity {
 export interface ReplayIndex {
   /** Terminals that were still open, by sequence. */
   readonly terminals: ReadonlyMap<number, OpenTerminal>
-  /** Execs without a key, by sequence. */
-  readonly bySeq: ReadonlyMap<number, RecordedExec>
-  /** Execs with a key. */
-  readonly byKey: ReadonlyMap<string, RecordedExec>
+  /** Execs without a key, by sequence: more than one where several handles were attached to the sandbox. */
+  readonly bySeq: ReadonlyMap<number, ReadonlyArray<RecordedExec>>
+  /** Execs with a key, in the order in which they completed. */
+  readonly byKey: ReadonlyMap<string, ReadonlyArray<RecordedExec>>
   /** Sequences that belong to execs with a key. */
   readonly keyed: ReadonlyMap<number, RecordedExec>
 }
@@ -164,7 +168,8 @@ const identityOf = (started: LedgerEntry): Identity | undefined => {
         command,
         cwd: stringField(payload, "cwd"),
         key: stringField(payload, "key"),
-        language: stringField(payload, "language")
+        language: stringField(payload, "language"),
+        fingerprint: stringField(payload, "fingerprint")
       }
 }
 
@@ -183,85 +188,164 @@ const languageError = (value: Json | undefined): LanguageError | undefined => {
 const cursorOf = ({ id, ts }: LedgerEntry): Cursor => ({ ts, id })
 
 interface Building {
-  readonly bySeq: Map<number, RecordedExec>
-  readonly byKey: Map<string, RecordedExec>
+  readonly bySeq: Map<number, ReadonlyArray<RecordedExec>>
+  readonly byKey: Map<string, ReadonlyArray<RecordedExec>>
   readonly keyed: Map<number, RecordedExec>
   readonly terminals: Map<number, OpenTerminal>
 }
 
-/** Adds one generation's execs; later ones take the place of earlier ones of the same sequence or key. */
+/** One run of an exec in a generation. */
+interface Run {
+  readonly started: LedgerEntry
+  readonly identity: Identity
+  readonly execId: string | undefined
+  end: LedgerEntry | undefined
+}
+
+const sameIdentity = (a: Identity, b: Identity): boolean =>
+  a.key === b.key &&
+  a.command === b.command &&
+  a.cwd === b.cwd &&
+  a.language === b.language &&
+  (a.fingerprint === undefined || b.fingerprint === undefined || a.fingerprint === b.fingerprint)
+
+/** The runs of a session up to a checkpoint, in the order in which they started. */
+const runsOf = (
+  ledger: Context.Tag.Service<Ledger>,
+  checkpoint: Checkpoint
+): Effect.Effect<ReadonlyArray<Run>, LedgerError> =>
+  Effect.suspend(() => {
+    const runs: Array<Run> = []
+    const open = new Map<string, Run>()
+    const apply = (entry: LedgerEntry) => {
+      const execId = stringField(entry.payload, "execId")
+      const id = execId ?? `seq ${entry.stepIdx}`
+      if (entry.event === EventName.execStarted) {
+        const identity = identityOf(entry)
+        if (identity === undefined) return
+        const run: Run = { started: entry, identity, execId, end: undefined }
+        runs.push(run)
+        open.set(id, run)
+        return
+      }
+      const run = open.get(id)
+      if (run === undefined) return
+      run.end = entry
+      open.delete(id)
+    }
+    return ledger
+      .read({
+        sandboxId: checkpoint.sandboxId,
+        events: [EventName.execStarted, EventName.execCompleted, EventName.execFailed],
+        withoutOutput: true,
+        until: checkpoint.cursor
+      })
+      .pipe(
+        Stream.runForEachChunk((entries) =>
+          Effect.sync(() => {
+            for (const entry of entries) apply(entry)
+          })
+        ),
+        Effect.as(runs)
+      )
+  })
+
+/**
+ * The place of each run in the program's order. A program that tries a failed command again counts the attempts; one that resumes it finds
+ * the attempt that succeeded, so failed attempts that were followed by the same command are no places.
+ */
+const withPositions = (runs: ReadonlyArray<Run>): ReadonlyArray<readonly [position: number, run: Run]> => {
+  const bySeq = new Map<number, Array<Run>>()
+  for (const run of runs) {
+    const group = bySeq.get(run.identity.seq)
+    if (group === undefined) bySeq.set(run.identity.seq, [run])
+    else group.push(run)
+  }
+  const positions: Array<readonly [number, Run]> = []
+  let retried = 0
+  for (const [seq, group] of [...bySeq].sort(([a], [b]) => a - b)) {
+    const again = bySeq.get(seq + 1) ?? []
+    const failed = group.every((run) => run.end?.event === EventName.execFailed)
+    if (failed && group.some((run) => again.some((other) => sameIdentity(run.identity, other.identity)))) {
+      retried++
+      continue
+    }
+    for (const run of group) positions.push([seq - retried, run])
+  }
+  return positions
+}
+
+const isAfter = (a: Cursor, b: Cursor): boolean => a.ts > b.ts || (a.ts === b.ts && a.id > b.id)
+
+/** Up to where what had completed is certainly part of a checkpoint's snapshot. */
+const completedUntil = ({ cursor, payload }: Checkpoint): Cursor => {
+  const recorded = jsonField(payload, "completedUntil")
+  const ts = jsonField(recorded, "ts")
+  const id = jsonField(recorded, "id")
+  return typeof ts === "number" && typeof id === "number" ? { ts, id } : cursor
+}
+
+const toRecorded = ({ end, execId, identity, started }: Run, until: Cursor): RecordedExec | undefined => {
+  if (end === undefined || end.event !== EventName.execCompleted || isAfter(cursorOf(end), until)) return undefined
+  const exitCode = jsonField(end.payload, "exitCode")
+  if (typeof exitCode !== "number" || !Number.isInteger(exitCode)) return undefined
+  return {
+    ...identity,
+    exitCode,
+    sandboxId: end.sandboxId,
+    execId,
+    started: cursorOf(started),
+    completed: cursorOf(end),
+    outputIncomplete: jsonField(end.payload, "outputIncomplete") === true,
+    codeError: languageError(jsonField(end.payload, "error"))
+  }
+}
+
+/** Forgets what a program that diverged left behind: what came from there on, and the keys that it had not asked for yet. */
+const prune = (index: Building, from: number, keys: ReadonlySet<unknown>) => {
+  for (const map of [index.bySeq, index.keyed, index.terminals]) {
+    for (const seq of [...map.keys()]) if (seq >= from) map.delete(seq)
+  }
+  for (const key of [...index.byKey.keys()]) if (!keys.has(key)) index.byKey.delete(key)
+}
+
+/** Adds one generation's execs; later ones take the place of earlier ones of the same sequence. */
 const addGeneration = (
   ledger: Context.Tag.Service<Ledger>,
   checkpoint: Checkpoint,
   index: Building
-): Effect.Effect<void, LedgerError> => {
-  const inFlight = jsonField(checkpoint.payload, "inFlight")
-  const excluded = new Set(Array.isArray(inFlight) ? inFlight : [])
-  const open = new Map<number, LedgerEntry>()
-
-  const onEnd = (started: LedgerEntry, entry: LedgerEntry) => {
-    const identity = identityOf(started)
-    const exitCode = jsonField(entry.payload, "exitCode")
-    if (identity === undefined || entry.event !== EventName.execCompleted || excluded.has(identity.seq)) return
-    if (typeof exitCode !== "number" || !Number.isInteger(exitCode)) return
-    const recorded: RecordedExec = {
-      ...identity,
-      exitCode,
-      sandboxId: entry.sandboxId,
-      started: cursorOf(started),
-      completed: cursorOf(entry),
-      outputIncomplete: jsonField(entry.payload, "outputIncomplete") === true,
-      codeError: languageError(jsonField(entry.payload, "error"))
+): Effect.Effect<void, LedgerError> =>
+  Effect.map(runsOf(ledger, checkpoint), (runs) => {
+    const positions = withPositions(runs)
+    const until = completedUntil(checkpoint)
+    for (const [position, { started }] of positions) {
+      const diverged = jsonField(started.payload, "diverged")
+      if (!Array.isArray(diverged)) continue
+      prune(index, position, new Set(diverged))
+      break
     }
-    if (recorded.key === undefined) index.bySeq.set(recorded.seq, recorded)
-    else {
-      index.byKey.set(recorded.key, recorded)
-      index.keyed.set(recorded.seq, recorded)
+    const own = new Set<number>()
+    for (const [position, run] of positions) {
+      index.terminals.delete(position)
+      const recorded = toRecorded(run, until)
+      if (recorded === undefined) {
+        if (run.end === undefined && jsonField(run.started.payload, "interactive") === true) {
+          index.terminals.set(position, {
+            ...run.identity,
+            sandboxId: run.started.sandboxId,
+            started: cursorOf(run.started),
+            checkpoint: checkpoint.cursor
+          })
+        }
+      } else if (recorded.key === undefined) {
+        index.bySeq.set(position, own.has(position) ? [...(index.bySeq.get(position) ?? []), recorded] : [recorded])
+        own.add(position)
+      } else {
+        index.byKey.set(recorded.key, [...(index.byKey.get(recorded.key) ?? []), recorded])
+        index.keyed.set(position, recorded)
+      }
     }
-  }
-
-  const apply = (entry: LedgerEntry) => {
-    const seq = entry.stepIdx
-    if (entry.event === EventName.execStarted) {
-      open.set(seq, entry)
-      index.terminals.delete(seq)
-      return
-    }
-    const started = open.get(seq)
-    if (started === undefined) return
-    open.delete(seq)
-    onEnd(started, entry)
-  }
-
-  const addTerminals = () => {
-    for (const started of open.values()) {
-      const identity = identityOf(started)
-      if (identity === undefined || jsonField(started.payload, "interactive") !== true) continue
-      index.terminals.set(identity.seq, {
-        ...identity,
-        sandboxId: started.sandboxId,
-        started: cursorOf(started),
-        checkpoint: checkpoint.cursor
-      })
-    }
-  }
-
-  return ledger
-    .read({
-      sandboxId: checkpoint.sandboxId,
-      events: [EventName.execStarted, EventName.execCompleted, EventName.execFailed],
-      withoutOutput: true,
-      until: checkpoint.cursor
-    })
-    .pipe(
-      Stream.runForEachChunk((entries) =>
-        Effect.sync(() => {
-          for (const entry of entries) apply(entry)
-        })
-      ),
-      Effect.zipRight(Effect.sync(addTerminals))
-    )
-}
+  })
 
 /**
  * The execs that had completed before a checkpoint, over the whole lineage of its sandbox.
@@ -276,8 +360,8 @@ export const load = (
   Effect.gen(function* () {
     const generations = yield* lineage(ledger, checkpoint.sandboxId)
     const index = {
-      bySeq: new Map<number, RecordedExec>(),
-      byKey: new Map<string, RecordedExec>(),
+      bySeq: new Map<number, ReadonlyArray<RecordedExec>>(),
+      byKey: new Map<string, ReadonlyArray<RecordedExec>>(),
       keyed: new Map<number, RecordedExec>(),
       terminals: new Map<number, OpenTerminal>()
     }
@@ -303,17 +387,39 @@ export type Lookup =
   | { readonly _tag: "Diverged"; readonly recorded: RecordedExec }
 
 /**
+ * Compares an exec that is about to run with what is recorded at its place; `occurrence` counts the completed execs of its key so far.
+ *
  * @since 0.1.0
  * @category combinators
  */
-export const lookup = (index: ReplayIndex, asked: Identity): Lookup => {
-  const recorded =
-    asked.key === undefined ? (index.bySeq.get(asked.seq) ?? index.keyed.get(asked.seq)) : index.byKey.get(asked.key)
-  if (recorded === undefined) return { _tag: "Live" }
-  return recorded.key === asked.key &&
-    recorded.command === asked.command &&
-    recorded.cwd === asked.cwd &&
-    recorded.language === asked.language
-    ? { _tag: "Replay", exec: recorded }
-    : { _tag: "Diverged", recorded }
+export const lookup = (index: ReplayIndex, asked: Identity, occurrence: number): Lookup => {
+  if (asked.key !== undefined) {
+    const recorded = index.byKey.get(asked.key)?.[occurrence]
+    if (recorded === undefined) return { _tag: "Live" }
+    return sameIdentity(recorded, asked) ? { _tag: "Replay", exec: recorded } : { _tag: "Diverged", recorded }
+  }
+  const candidates = index.bySeq.get(asked.seq) ?? []
+  const same = candidates.find((recorded) => sameIdentity(recorded, asked))
+  if (same !== undefined) return { _tag: "Replay", exec: same }
+  const other = candidates[0] ?? index.keyed.get(asked.seq)
+  return other === undefined ? { _tag: "Live" } : { _tag: "Diverged", recorded: other }
 }
+
+/**
+ * The last sequence that the generations before a sandbox hold up to where it branched off: a handle that attaches to it goes on behind
+ * that.
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
+export const inheritedSequence = (
+  ledger: Context.Tag.Service<Ledger>,
+  sandboxId: string
+): Effect.Effect<number, LedgerError | SandboxError> =>
+  Effect.gen(function* () {
+    const generations = yield* lineage(ledger, sandboxId)
+    const parent = Option.flatMap(Option.fromNullable(generations[1]), (generation) => generation.until)
+    if (Option.isNone(parent)) return 0
+    const index = yield* load(ledger, parent.value)
+    return Math.max(0, ...index.bySeq.keys(), ...index.keyed.keys(), ...index.terminals.keys())
+  })

@@ -220,7 +220,9 @@ export const ExecIdentity = Schema.Struct({
   cwd: Schema.optional(Schema.String),
   key: Schema.optional(Schema.String),
   /** Of code; then `command` is the code. */
-  language: Schema.optional(Schema.String)
+  language: Schema.optional(Schema.String),
+  /** Of shell, session, user, names of variables and input. */
+  fingerprint: Schema.optional(Schema.String)
 })
 
 /**
@@ -248,7 +250,10 @@ export class ReplayDivergence extends Schema.TaggedError<ReplayDivergence>("@san
       JSON.stringify(identity.command) +
       (identity.cwd === undefined ? "" : ` in ${identity.cwd}`) +
       (identity.key === undefined ? "" : ` (key ${JSON.stringify(identity.key)})`)
-    return `exec ${this.seq} was recorded as ${show(this.recorded)}, asked for was ${show(this.asked)}`
+    const [recorded, asked] = [show(this.recorded), show(this.asked)]
+    return recorded === asked
+      ? `exec ${this.seq}, ${recorded}, was recorded with another shell, session, user, environment or input`
+      : `exec ${this.seq} was recorded as ${recorded}, asked for was ${asked}`
   }
 }
 

@@ -317,10 +317,16 @@ export const make = (
     const known = (sandboxId: string) => Effect.map(ledger.sandbox(sandboxId), Option.getOrUndefined)
 
     /** Started in an order that may differ a little from that of their sequences: the newest few are looked at. */
-    const lastSeq = (sandboxId: string) =>
-      ledger
-        .read({ sandboxId, events: [EventName.execStarted], withoutOutput: true, order: "desc", limit: 100 })
-        .pipe(Stream.runFold(0, (last, entry) => Math.max(last, entry.stepIdx)))
+    const lastSeq = (sandboxId: string, details: SandboxDetails | undefined) =>
+      Effect.gen(function* () {
+        const own = yield* ledger
+          .read({ sandboxId, events: [EventName.execStarted], withoutOutput: true, order: "desc", limit: 100 })
+          .pipe(Stream.runFold(0, (last, entry) => Math.max(last, entry.stepIdx)))
+        // What a resumed session replayed is not written in it again.
+        return details?.resumedFrom === undefined
+          ? own
+          : Math.max(own, yield* Replay.inheritedSequence(ledger, sandboxId))
+      })
 
     const connect = (sandboxId: string, own: ConnectOptions = {}) =>
       Effect.gen(function* () {
@@ -339,7 +345,7 @@ export const make = (
           sandboxId,
           yield* session("Sandboxes.connect", base, details, {
             links: { attached: true },
-            lastSeq: yield* lastSeq(sandboxId)
+            lastSeq: yield* lastSeq(sandboxId, details)
           }),
           details !== undefined
         )

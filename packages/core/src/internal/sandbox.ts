@@ -1,14 +1,20 @@
 import type * as Context from "effect/Context"
+import * as Deferred from "effect/Deferred"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
 import * as Metric from "effect/Metric"
+import * as Option from "effect/Option"
 import * as Ref from "effect/Ref"
+import * as Schedule from "effect/Schedule"
 import type * as Scope from "effect/Scope"
+import * as Stream from "effect/Stream"
 import type { Egress, EgressClient } from "../Egress.js"
 import type { Execd } from "../Execd.js"
 import type { Checkpoint, Ledger } from "../Ledger.js"
-import type { Json } from "../LedgerEvent.js"
+import { LedgerError } from "../LedgerError.js"
+import type { Cursor, Json } from "../LedgerEvent.js"
 import { EventName } from "../LedgerEvent.js"
 import type { CreateRequest, OpenSandbox, Status } from "../OpenSandbox.js"
 import { endpointClient } from "../OpenSandbox.js"
@@ -158,17 +164,18 @@ const snapshot = (
           )
     yield* ready.pipe(
       notLongerThan(services.readyTimeout, () => failure("the snapshot was not ready in time")),
-      Effect.onError(() => bounded("deleting a snapshot", services.closeTimeout, retryWhileBusy(openSandbox.deleteSnapshot(made.id))))
+      Effect.onError(() =>
+        bounded("deleting a snapshot", services.closeTimeout, retryWhileBusy(openSandbox.deleteSnapshot(made.id)))
+      )
     )
     return made.id
   })
 
 /** Where the session stands: what completed up to here is part of a snapshot that is asked for now. */
 const lastEntry = (services: Services, sandboxId: string): Effect.Effect<Cursor | undefined, LedgerError> =>
-  services.ledger.read({ sandboxId, order: "desc", limit: 1 }).pipe(
-    Stream.runHead,
-    Effect.map(Option.match({ onNone: () => undefined, onSome: ({ id, ts }) => ({ ts, id }) }))
-  )
+  services.ledger
+    .read({ sandboxId, order: "desc", limit: 1 })
+    .pipe(Stream.runHead, Effect.map(Option.match({ onNone: () => undefined, onSome: ({ id, ts }) => ({ ts, id }) })))
 
 /** Takes a snapshot and records it, with the place in the ledger up to which it certainly holds what execs did. */
 const checkpoint = (services: Services, context: ExecContext, hooks: ComposedHooks, tag: string | undefined) =>
@@ -261,6 +268,15 @@ const closing = (
     )
   )
 
+/** Stops what was to be stopped while the sandbox was paused. */
+const stopRest = (services: Services, { unstopped }: ExecContext): Effect.Effect<void> => {
+  const rest = [...unstopped]
+  unstopped.clear()
+  return Effect.forEach(rest, (stop) => bounded("stopping a command", services.closeTimeout, stop), { discard: true })
+}
+
+const reserved: ReadonlySet<string> = new Set(Object.values(EventName))
+
 const handle = (
   services: Services,
   session: Session,
@@ -349,6 +365,7 @@ const handle = (
         Effect.zipRight(context.execd.invalidate),
         Effect.zipRight(egress.invalidate),
         Effect.zipRight(awaitReady(services, "Sandbox.resume", context)),
+        Effect.zipRight(Effect.suspend(() => stopRest(services, context))),
         Effect.zipRight(ledger.append({ sandboxId: id, name, event: EventName.sandboxResumed })),
         Effect.asVoid
       )
@@ -367,7 +384,15 @@ const handle = (
     diagnosticLogs: (scope = "all") => openSandbox.diagnosticLogs(id, scope),
     diagnosticEvents: (scope = "all") => openSandbox.diagnosticEvents(id, scope),
     append: (event, payload, options) =>
-      ledger.append({ sandboxId: id, name, event, payload, stepIdx: options?.stepIdx, branch: options?.branch }),
+      reserved.has(event)
+        ? Effect.fail(
+            new LedgerError({
+              method: "append",
+              reason: "InvalidEvent",
+              description: `${event} is an event of our own`
+            })
+          )
+        : ledger.append({ sandboxId: id, name, event, payload, stepIdx: options?.stepIdx, branch: options?.branch }),
     history: ledger.read({ sandboxId: id }),
     close
   }
@@ -418,12 +443,20 @@ const recordCreated = (
       })
     })
     .pipe(
-      Effect.zipRight(
+      Effect.tap(() =>
         Effect.sync(() => {
           lifetime.recorded = true
         })
       ),
-      Effect.uninterruptible
+      // It ends by itself, whoever interrupts: closing waits for it to know whether there is a session to close.
+      Effect.interruptible,
+      Effect.forkDaemon,
+      Effect.tap((recording) =>
+        Effect.sync(() => {
+          lifetime.recording = recording
+        })
+      ),
+      Effect.flatMap(Fiber.join)
     )
 
 /** One more sandbox is open, until it is closed or its scope is, whatever comes first. */
@@ -485,6 +518,19 @@ export const attach = (
   Effect.gen(function* () {
     const lifetime = yield* newLifetime(recorded)
     const context = yield* makeContext(services, session, sandboxId, lifetime)
+    yield* services.openSandbox.get(sandboxId).pipe(
+      Effect.catchIf(
+        (error) => error.reason === "NotFound",
+        (cause) =>
+          new SandboxError({
+            method: "Sandboxes.connect",
+            reason: "NotFound",
+            description: "the server has no such sandbox",
+            sandboxId,
+            cause
+          })
+      )
+    )
     yield* awaitState(services, "Sandboxes.connect", sandboxId, "Running")
     yield* awaitReady(services, "Sandboxes.connect", context)
     if (!recorded) yield* recordCreated(services, session, context, lifetime, undefined)

@@ -1,6 +1,7 @@
 import type * as Channel from "effect/Channel"
 import type * as Chunk from "effect/Chunk"
 import type * as Context from "effect/Context"
+import type * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
@@ -25,37 +26,16 @@ export interface ExecContext {
   readonly replay: Ref.Ref<Replay.ReplayIndex>
   readonly onDivergence: "fail" | "live"
   readonly sequence: { last: number; sessions: number }
-  readonly running: RunningSeqs
+  /** How many execs of each key have completed or were replayed. */
+  readonly keyUses: Map<string, number>
+  /** Set when the program has diverged: the keys it had used, for the next `exec.started`. */
+  readonly divergence: { keys: ReadonlyArray<string> | undefined }
+  /** What could not be stopped, as while the sandbox is paused: tried again when it resumes. */
+  readonly unstopped: Set<Effect.Effect<void, OpenSandboxError>>
   readonly nextId: Effect.Effect<string>
   readonly isClosed: () => boolean
-}
-
-/**
- * Which execs are in flight. A checkpoint opens a window before it asks for the snapshot: whatever runs inside the window may or
- * may not be part of the snapshot, so it must not be replayed from that checkpoint.
- */
-export class RunningSeqs {
-  private readonly seqs = new Set<number>()
-  private readonly windows = new Set<Set<number>>()
-
-  add(seq: number): void {
-    this.seqs.add(seq)
-    for (const window of this.windows) window.add(seq)
-  }
-
-  delete(seq: number): void {
-    this.seqs.delete(seq)
-  }
-
-  openWindow(): Set<number> {
-    const window = new Set(this.seqs)
-    this.windows.add(window)
-    return window
-  }
-
-  closeWindow(window: Set<number>): void {
-    this.windows.delete(window)
-  }
+  /** Completes when the sandbox is closed. */
+  readonly closed: Deferred.Deferred<void>
 }
 
 /** How an execution ended. */
@@ -79,6 +59,7 @@ export interface Location {
   readonly seq: number
   readonly after: Cursor
   readonly until?: Cursor | undefined
+  readonly execId?: string | undefined
 }
 
 /** One run of a command: its chunks, recorded before they come out, and at the end its outcome. */

@@ -25,6 +25,7 @@ interface Started {
   readonly spec: Spec
   readonly seq: number
   readonly commandId: string
+  readonly execId: string | undefined
   readonly started: Cursor
 }
 
@@ -65,8 +66,13 @@ const chunksOf = (text: string): Array<OutputChunk> => {
   return chunks
 }
 
-const failedEvent = (context: ExecContext, seq: number, reason: string, message: string, commandId?: string) =>
-  event(context, seq, EventName.execFailed, { seq, reason, message, commandId })
+const failedEvent = (
+  context: ExecContext,
+  { execId, seq }: { readonly execId: string | undefined; readonly seq: number },
+  reason: string,
+  message: string,
+  commandId?: string
+) => event(context, seq, EventName.execFailed, { seq, reason, message, commandId, execId })
 
 /**
  * Follows a detached command: first what is recorded of its output, then what the server has beyond the last recorded cursor, recorded
@@ -74,8 +80,8 @@ const failedEvent = (context: ExecContext, seq: number, reason: string, message:
  */
 const follow = (context: ExecContext, target: Started): Execution => {
   const { execd, ledger } = context
-  const { commandId, seq } = target
-  const location: Location = { sandboxId: context.sandbox.id, seq, after: target.started }
+  const { commandId, execId, seq } = target
+  const location: Location = { sandboxId: context.sandbox.id, seq, after: target.started, execId }
 
   const finished = (
     chunks: ReadonlyArray<OutputChunk>,
@@ -83,13 +89,19 @@ const follow = (context: ExecContext, target: Started): Execution => {
     tail: OutputTail
   ): Effect.Effect<Outcome, ExecFailure> =>
     Effect.flatMap(execd.status(commandId), (status) => {
-      const output = withCursor(context, seq, chunks, cursor)
+      const output = withCursor(context, target, chunks, cursor)
       if (Option.isSome(status.exitCode)) {
         const exitCode = status.exitCode.value
         return Effect.as(
           ledger.appendAll([
             ...output,
-            event(context, seq, EventName.execCompleted, { seq, exitCode, commandId, stdoutLength: tail.stdout.total })
+            event(context, seq, EventName.execCompleted, {
+              seq,
+              exitCode,
+              commandId,
+              stdoutLength: tail.stdout.total,
+              execId
+            })
           ]),
           { seq, exitCode, outputIncomplete: false, replayed: false, results: [] }
         )
@@ -97,16 +109,16 @@ const follow = (context: ExecContext, target: Started): Execution => {
       const killed = tellsOfSignal(status.error)
       const message = status.error ?? "the server does not know its exit code"
       return Effect.zipRight(
-        ledger.appendAll([...output, failedEvent(context, seq, killed ? "killed" : "lost", message, commandId)]),
+        ledger.appendAll([...output, failedEvent(context, target, killed ? "killed" : "lost", message, commandId)]),
         execError(context, target, killed ? "Killed" : "Lost", message, tail)
       )
-    }).pipe(Effect.ensuring(Effect.sync(() => context.running.delete(seq))))
+    })
 
   /** The server no longer knows the command. */
   const onGone = (cause: OpenSandboxError, tail: OutputTail): Effect.Effect<never, ExecFailure> =>
     cause.reason === "NotFound"
       ? Effect.zipRight(
-          ledger.append(failedEvent(context, seq, "lost", cause.message, commandId)),
+          ledger.append(failedEvent(context, target, "lost", cause.message, commandId)),
           execError(context, target, "Lost", "the server no longer knows the command", tail, cause)
         )
       : Effect.fail(cause)
@@ -123,7 +135,7 @@ const follow = (context: ExecContext, target: Started): Execution => {
         const outcome = yield* finished(chunks, next, tail)
         return { chunks, next, outcome }
       }
-      if (chunks.length > 0) yield* ledger.appendAll(withCursor(context, seq, chunks, next))
+      if (chunks.length > 0) yield* ledger.appendAll(withCursor(context, target, chunks, next))
       else yield* Effect.sleep(pause)
       return { chunks, next, outcome: undefined }
     }).pipe(Effect.catchTag("OpenSandboxError", (cause) => onGone(cause, tail)))
@@ -156,17 +168,18 @@ const follow = (context: ExecContext, target: Started): Execution => {
 /** The chunks of one read, with the cursor behind them on the last: following goes on from there. */
 const withCursor = (
   context: ExecContext,
-  seq: number,
+  { execId, seq }: Started,
   chunks: ReadonlyArray<OutputChunk>,
   cursor: string | undefined
 ) =>
-  outputEvents(context, seq, chunks).map((entry, index) =>
+  outputEvents(context, seq, chunks, execId).map((entry, index) =>
     index === chunks.length - 1 && cursor !== undefined
       ? event(context, seq, entry.event, {
           seq,
           type: chunks[index]?.stream,
           text: chunks[index]?.text,
-          cursor
+          cursor,
+          execId
         })
       : entry
   )
@@ -178,9 +191,14 @@ const handle = (context: ExecContext, target: Started): DetachedExec => ({
   attach: InternalExec.running(context, target.spec, (onStarted) =>
     Channel.unwrap(
       Effect.gen(function* () {
-        const location = { sandboxId: context.sandbox.id, seq: target.seq, after: target.started }
+        const location = {
+          sandboxId: context.sandbox.id,
+          seq: target.seq,
+          after: target.started,
+          execId: target.execId
+        }
         yield* onStarted(location)
-        const end = yield* endOf(context, target.seq)
+        const end = yield* endOf(context, target)
         if (end === undefined) return follow(context, target)
         const exitCode = jsonField(end.payload, "exitCode")
         if (end.event !== EventName.execCompleted || typeof exitCode !== "number") {
@@ -193,6 +211,7 @@ const handle = (context: ExecContext, target: Started): DetachedExec => ({
           command: target.spec.command,
           exitCode,
           sandboxId: context.sandbox.id,
+          execId: target.execId,
           started: target.started,
           completed: cursorOf(end),
           outputIncomplete: false
@@ -203,16 +222,19 @@ const handle = (context: ExecContext, target: Started): DetachedExec => ({
   interrupt: context.execd.interrupt(target.commandId)
 })
 
-const endOf = (context: ExecContext, seq: number): Effect.Effect<LedgerEntry | undefined, LedgerError> =>
+const endOf = (context: ExecContext, { execId, seq }: Started): Effect.Effect<LedgerEntry | undefined, LedgerError> =>
   context.ledger
     .read({
       sandboxId: context.sandbox.id,
       stepIdx: seq,
       events: [EventName.execCompleted, EventName.execFailed],
-      withoutOutput: true,
-      limit: 1
+      withoutOutput: true
     })
-    .pipe(Stream.runHead, Effect.map(Option.getOrUndefined))
+    .pipe(
+      Stream.filter(({ payload }) => stringField(payload, "execId") === execId),
+      Stream.runHead,
+      Effect.map(Option.getOrUndefined)
+    )
 
 /** Starts a command that outlives whoever started it. */
 export const startDetached = (
@@ -236,8 +258,8 @@ export const startDetached = (
         interrupt: Effect.void
       }
     }
-    const started = yield* context.ledger.append(startedEvent(context, spec, seq, true))
-    context.running.add(seq)
+    const execId = (yield* context.nextId).slice(0, 12)
+    const started = yield* context.ledger.append(startedEvent(context, spec, seq, execId, true))
     const commandId = yield* send(context, spec, request(context, spec, true)).pipe(
       Stream.filterMap((event) => (event._tag === "Init" ? Option.some(event.commandId) : Option.none())),
       Stream.runHead,
@@ -249,23 +271,20 @@ export const startDetached = (
         })
       ),
       Effect.tapError((error) =>
-        Effect.zipRight(
-          Effect.sync(() => context.running.delete(seq)),
-          Effect.ignore(
-            context.ledger.append(
-              failedEvent(
-                context,
-                seq,
-                error._tag === "OpenSandboxError" && error.status !== undefined ? "rejected" : "lost",
-                error.message
-              )
+        Effect.ignore(
+          context.ledger.append(
+            failedEvent(
+              context,
+              { seq, execId },
+              error._tag === "OpenSandboxError" && error.status !== undefined ? "rejected" : "lost",
+              error.message
             )
           )
         )
       )
     )
-    yield* context.ledger.append(event(context, seq, EventName.execDetached, { seq, commandId }))
-    return handle(context, { spec, seq, commandId, started: cursorOf(started) })
+    yield* context.ledger.append(event(context, seq, EventName.execDetached, { seq, commandId, execId }))
+    return handle(context, { spec, seq, commandId, execId, started: cursorOf(started) })
     // Short, and half of it would leave a command that nobody can find again.
   }).pipe(
     Effect.uninterruptible,
@@ -279,7 +298,16 @@ export const startDetached = (
 export const commands = (context: ExecContext): Stream.Stream<DetachedExec, LedgerError> =>
   Stream.unwrap(
     Effect.gen(function* () {
-      const open = new Map<number, { started?: LedgerEntry; commandId?: string }>()
+      const open = new Map<string, { readonly started: LedgerEntry; commandId: string | undefined }>()
+      const apply = (entry: LedgerEntry) => {
+        const id = stringField(entry.payload, "execId") ?? `seq ${entry.stepIdx}`
+        if (entry.event === EventName.execStarted) {
+          if (jsonField(entry.payload, "detached") === true) open.set(id, { started: entry, commandId: undefined })
+        } else if (entry.event === EventName.execDetached) {
+          const found = open.get(id)
+          if (found !== undefined) found.commandId = stringField(entry.payload, "commandId")
+        } else open.delete(id)
+      }
       yield* context.ledger
         .read({
           sandboxId: context.sandbox.id,
@@ -289,25 +317,22 @@ export const commands = (context: ExecContext): Stream.Stream<DetachedExec, Ledg
         .pipe(
           Stream.runForEachChunk((entries) =>
             Effect.sync(() => {
-              for (const entry of entries) {
-                const seq = entry.stepIdx
-                if (entry.event === EventName.execStarted) {
-                  if (jsonField(entry.payload, "detached") === true) open.set(seq, { started: entry })
-                } else if (entry.event === EventName.execDetached) {
-                  const commandId = stringField(entry.payload, "commandId")
-                  const found = open.get(seq)
-                  if (found !== undefined && commandId !== undefined) found.commandId = commandId
-                } else open.delete(seq)
-              }
+              for (const entry of entries) apply(entry)
             })
           )
         )
-      const running: Array<DetachedExec> = []
-      for (const [seq, { commandId, started }] of open) {
-        if (started === undefined || commandId === undefined) continue
-        const spec: Spec = { command: stringField(started.payload, "cmd") ?? "", options: {} }
-        running.push(handle(context, { spec, seq, commandId, started: cursorOf(started) }))
-      }
-      return Stream.fromIterable(running)
+      return Stream.filterMap(Stream.fromIterable(open.values()), ({ commandId, started }) =>
+        commandId === undefined
+          ? Option.none()
+          : Option.some(
+              handle(context, {
+                spec: { command: stringField(started.payload, "cmd") ?? "", options: {} },
+                seq: started.stepIdx,
+                commandId,
+                execId: stringField(started.payload, "execId"),
+                started: cursorOf(started)
+              })
+            )
+      )
     })
   )

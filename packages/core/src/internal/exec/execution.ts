@@ -1,6 +1,8 @@
+import * as Cause from "effect/Cause"
 import * as Channel from "effect/Channel"
 import * as Chunk from "effect/Chunk"
 import * as Clock from "effect/Clock"
+import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
@@ -13,7 +15,7 @@ import * as Stream from "effect/Stream"
 import type { OutputChunk } from "../../Exec.js"
 import type { EventInput } from "../../Ledger.js"
 import { EventName } from "../../LedgerEvent.js"
-import type { OpenSandboxError } from "../../OpenSandboxError.js"
+import { OpenSandboxError } from "../../OpenSandboxError.js"
 import * as Replay from "../../Replay.js"
 import type { ExecErrorReason, ExecFailure, ExecIdentity, LanguageError } from "../../SandboxError.js"
 import { ExecError, ReplayDivergence } from "../../SandboxError.js"
@@ -24,7 +26,16 @@ import { OutputTail } from "../output.js"
 import type { CodeValue, ExecContext, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
 import { validate } from "./context.js"
 import { commandDriver, pipeDriver } from "./drivers.js"
-import { codeValue, event, locationOf, outputEvents, recordedOutput, startedEvent, toOutput } from "./record.js"
+import {
+  codeValue,
+  event,
+  fingerprintOf,
+  locationOf,
+  outputEvents,
+  recordedOutput,
+  startedEvent,
+  toOutput
+} from "./record.js"
 
 /** Answers from the ledger. */
 export const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
@@ -66,6 +77,8 @@ interface RunState {
   ended: boolean
   /** `exec.completed` is in the ledger. */
   completed: boolean
+  /** The record of its end, on its way. */
+  completing: Fiber.Fiber<unknown, unknown> | undefined
   failure: { readonly reason: string; readonly message: string } | undefined
 }
 
@@ -91,11 +104,13 @@ const live = (
       const { options } = spec
       const driver = (spec.driver ?? (options.raw === true ? pipeDriver : commandDriver))(context, spec)
       const told = { seq, command: spec.command }
+      const execId = (yield* context.nextId).slice(0, 12)
       const state: RunState = {
         commandId: undefined,
         sent: undefined,
         ended: false,
         completed: false,
+        completing: undefined,
         failure: undefined
       }
       const tail = new OutputTail()
@@ -107,7 +122,9 @@ const live = (
         if (state.commandId === undefined) {
           yield* Fiber.await(state.sent).pipe(Effect.timeoutOption(commandIdTimeout))
         }
-        if (state.commandId !== undefined) yield* driver.stop(state.commandId)
+        if (state.commandId === undefined) return
+        const stopped = driver.stop(state.commandId)
+        yield* Effect.onError(stopped, () => Effect.sync(() => context.unstopped.add(stopped)))
       })
 
       /** Stores what one read brought, as one batch. */
@@ -130,30 +147,31 @@ const live = (
           yield* Metric.increment(Metric.tagged(SandboxMetrics.execs, "outcome", outcome))
         })
 
-      const release = Effect.gen(function* () {
-        context.running.delete(seq)
-        if (!state.completed) {
-          yield* bounded("stopping a command", stopTimeout, stop)
-          const failure = state.failure ?? { reason: "interrupted", message: "the exec was interrupted" }
-          const { commandId } = state
-          yield* bounded(
-            "recording exec.failed",
-            recordTimeout,
-            ledger.append(event(context, seq, EventName.execFailed, { seq, ...failure, commandId }))
-          )
-          yield* hooks.onExecFailed(sandbox, { ...told, reason: failure.reason })
-        }
-        yield* count(began, state.completed ? "completed" : (state.failure?.reason ?? "interrupted"))
-        yield* bounded("closing a connection", stopTimeout, Scope.close(connection, Exit.void))
-      })
+      const release = (exit: Exit.Exit<unknown, unknown>) =>
+        Effect.gen(function* () {
+          // The last record may be on its way: how that ends decides what is recorded.
+          if (state.completing !== undefined) {
+            yield* bounded("recording exec.completed", recordTimeout, Fiber.await(state.completing))
+          }
+          if (!state.completed) {
+            yield* bounded("stopping a command", stopTimeout, stop)
+            const failure = state.failure ?? failureOf(exit)
+            const { commandId } = state
+            yield* bounded(
+              "recording exec.failed",
+              recordTimeout,
+              ledger.append(event(context, seq, EventName.execFailed, { seq, ...failure, commandId, execId }))
+            )
+            yield* hooks.onExecFailed(sandbox, { ...told, reason: failure.reason })
+          }
+          yield* count(began, state.completed ? "completed" : (state.failure?.reason ?? "interrupted"))
+          yield* bounded("closing a connection", stopTimeout, Scope.close(connection, Exit.void))
+        })
 
-      const started = yield* Effect.acquireRelease(
-        ledger
-          .append(startedEvent(context, spec, seq))
-          .pipe(Effect.tap(() => Effect.sync(() => context.running.add(seq)))),
-        () => release
-      )
-      yield* onStarted({ sandboxId: sandbox.id, seq, after: { ts: started.ts, id: started.id } })
+      yield* Effect.addFinalizer(release)
+      // Interruptible: a ledger that hangs must not hold the exec. What it was given may still arrive; exec.failed then follows it.
+      const started = yield* ledger.append(startedEvent(context, spec, seq, execId))
+      yield* onStarted({ sandboxId: sandbox.id, seq, after: { ts: started.ts, id: started.id }, execId })
       yield* hooks.onExecStarted(sandbox, told)
 
       const startedAt = yield* Clock.currentTimeMillis
@@ -193,7 +211,7 @@ const live = (
 
       const results: Array<CodeValue> = []
       const resultEvents = (from: number) =>
-        results.slice(from).map((data) => event(context, seq, EventName.execResult, { seq, data }))
+        results.slice(from).map((data) => event(context, seq, EventName.execResult, { seq, data, execId }))
 
       const completed = (
         chunks: ReadonlyArray<OutputChunk>,
@@ -208,33 +226,40 @@ const live = (
           readonly outputIncomplete?: boolean
         } = {}
       ) =>
-        store(
-          [
-            ...outputEvents(context, seq, chunks),
-            ...resultEvents(newResults),
-            event(context, seq, EventName.execCompleted, {
-              seq,
-              exitCode,
-              error: codeError === undefined ? undefined : { ...codeError },
-              commandId: state.commandId,
-              stdoutLength: tail.stdout.total,
-              stderrLength: tail.stderr.total,
-              outputIncomplete: outputIncomplete ? true : undefined
-            })
-          ],
-          chunks
-        ).pipe(
-          Effect.zipRight(
-            Effect.sync((): Step => {
-              state.completed = true
-              const outcome = { seq, exitCode, outputIncomplete, replayed: false, results, codeError }
-              return { _tag: "Done", chunks, outcome }
-            })
-          ),
-          // Cut between the two, it would be recorded as completed and then as failed.
-          Effect.uninterruptible,
-          Effect.tap(() => hooks.onExecCompleted(sandbox, { ...told, exitCode }))
-        )
+        Effect.gen(function* () {
+          const recording = yield* store(
+            [
+              ...outputEvents(context, seq, chunks, execId),
+              ...resultEvents(newResults),
+              event(context, seq, EventName.execCompleted, {
+                seq,
+                exitCode,
+                error: codeError === undefined ? undefined : { ...codeError },
+                commandId: state.commandId,
+                stdoutLength: tail.stdout.total,
+                stderrLength: tail.stderr.total,
+                outputIncomplete: outputIncomplete ? true : undefined,
+                execId
+              })
+            ],
+            chunks
+          ).pipe(
+            Effect.tap(() =>
+              Effect.sync(() => {
+                state.completed = true
+                useKey(context, spec)
+              })
+            ),
+            // Cut in the middle, it would be recorded as completed and then as failed: it ends by itself, and the release waits for it.
+            Effect.interruptible,
+            Effect.forkDaemon
+          )
+          state.completing = recording
+          yield* Fiber.join(recording)
+          yield* hooks.onExecCompleted(sandbox, { ...told, exitCode })
+          const outcome = { seq, exitCode, outputIncomplete, replayed: false, results, codeError }
+          return { _tag: "Done", chunks, outcome } satisfies Step
+        })
 
       const onEvents = (events: Chunk.Chunk<RunEvent>): Effect.Effect<Step, ExecFailure> => {
         const chunks: Array<OutputChunk> = []
@@ -255,7 +280,7 @@ const live = (
               const codeError = { name: event.name, value: event.message ?? "", traceback: event.traceback ?? [] }
               return completed(chunks, 1, { codeError, newResults })
             }
-            return store(outputEvents(context, seq, chunks), chunks).pipe(
+            return store(outputEvents(context, seq, chunks, execId), chunks).pipe(
               Effect.zipRight(Clock.currentTimeMillis),
               Effect.map((now) => {
                 const message = event.message ?? ""
@@ -277,7 +302,10 @@ const live = (
         const more = { _tag: "More", chunks } as const
         if (chunks.length === 0 && results.length === newResults) return Effect.succeed(more)
         tail.add(chunks)
-        return Effect.as(store([...outputEvents(context, seq, chunks), ...resultEvents(newResults)], chunks), more)
+        return Effect.as(
+          store([...outputEvents(context, seq, chunks, execId), ...resultEvents(newResults)], chunks),
+          more
+        )
       }
 
       /** The connection is gone without a terminal event: the server may still know how the command ended. */
@@ -291,6 +319,7 @@ const live = (
           Effect.matchEffect({
             onFailure: () => Effect.succeed(lost("the server cannot say how the command ended")),
             onSuccess: (status) => {
+              if (status.id !== commandId) return Effect.succeed(lost("the server answered for another command"))
               if (status.running) return Effect.succeed(lost("the command was still running and is stopped"))
               state.ended = true
               if (Option.isSome(status.exitCode))
@@ -328,8 +357,23 @@ const live = (
         )
       }
 
+      /** Closing the sandbox ends what waits for a server that says nothing. */
+      const closing = Effect.zipRight(
+        Deferred.await(context.closed),
+        Effect.fail(
+          Option.some(
+            new OpenSandboxError({
+              module: "Execd",
+              method: "command",
+              reason: "Decode",
+              description: "the sandbox was closed"
+            })
+          )
+        )
+      )
+
       const step = (events: typeof pull): Effect.Effect<Step, ExecFailure> =>
-        Effect.matchEffect(events, { onFailure: onError, onSuccess: onEvents }).pipe(
+        Effect.matchEffect(Effect.raceFirst(events, closing), { onFailure: onError, onSuccess: onEvents }).pipe(
           Effect.tapError((error) =>
             Effect.sync(() => {
               state.failure ??= { reason: "ledger", message: error.message }
@@ -396,16 +440,22 @@ export const lookup = (
   seq: number
 ): Effect.Effect<Replay.RecordedExec | undefined, ReplayDivergence> =>
   Effect.gen(function* () {
+    const { cwd, key } = spec.options
     const asked = {
       seq,
       command: spec.command,
-      cwd: spec.options.cwd,
-      key: spec.options.key,
-      language: spec.language
+      cwd,
+      key,
+      language: spec.language,
+      fingerprint: fingerprintOf(spec)
     }
-    const found = Replay.lookup(yield* Ref.get(context.replay), asked)
-    if (found._tag === "Replay") return found.exec
+    const uses = key === undefined ? 0 : (context.keyUses.get(key) ?? 0)
+    const found = Replay.lookup(yield* Ref.get(context.replay), asked, uses)
     if (found._tag === "Live") return undefined
+    if (found._tag === "Replay") {
+      useKey(context, spec)
+      return found.exec
+    }
     const divergence = new ReplayDivergence({
       sandboxId: context.sandbox.id,
       seq,
@@ -414,12 +464,30 @@ export const lookup = (
     })
     if (context.onDivergence === "fail") return yield* divergence
     yield* Ref.set(context.replay, Replay.empty)
+    context.divergence.keys = [...context.keyUses.keys()]
     yield* Effect.logWarning(`${divergence.message}; running live from here`)
     return undefined
   })
 
-const identity = ({ command, cwd, key, language }: Replay.Identity): typeof ExecIdentity.Type => ({
+/** One more exec of this key has its result: the next one of the same key is another. */
+const useKey = ({ keyUses }: ExecContext, { options: { key } }: Spec): void => {
+  if (key !== undefined) keyUses.set(key, (keyUses.get(key) ?? 0) + 1)
+}
+
+/** How the end of an exec is recorded that neither the server nor an interruption brought about. */
+const failureOf = (exit: Exit.Exit<unknown, unknown>): { readonly reason: string; readonly message: string } => {
+  if (Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause)) {
+    return { reason: "interrupted", message: "the exec was interrupted" }
+  }
+  const failure = Option.getOrUndefined(Cause.failureOption(exit.cause))
+  return failure instanceof ExecError
+    ? { reason: failure.reason.toLowerCase(), message: failure.description }
+    : { reason: "failed", message: Cause.pretty(exit.cause).split("\n")[0] ?? "" }
+}
+
+const identity = ({ command, cwd, fingerprint, key, language }: Replay.Identity): typeof ExecIdentity.Type => ({
   command,
+  ...(fingerprint === undefined ? {} : { fingerprint }),
   ...(cwd === undefined ? {} : { cwd }),
   ...(key === undefined ? {} : { key }),
   ...(language === undefined ? {} : { language })

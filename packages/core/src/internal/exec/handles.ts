@@ -36,6 +36,7 @@ import { execution } from "./execution.js"
 import { recordedOutput, toOutput } from "./record.js"
 import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
+import { writerTo } from "./writable.js"
 
 const defaultMaxOutput = 8 * 1024 * 1024
 
@@ -146,54 +147,38 @@ const views = <E>(output: Stream.Stream<OutputChunk, E>) => {
   return { output, stdout, stderr: output.pipe(textOf("stderr")), lines: Stream.splitLines(stdout) }
 }
 
-const writeTo = (
-  context: ExecContext,
-  spec: Spec,
-  seq: number,
-  target: Writable,
-  text: string
-): Effect.Effect<void, ExecError> =>
-  Effect.async((resume) => {
-    const fail = (cause: unknown) =>
-      resume(
-        Effect.fail(
-          new ExecError({
-            sandboxId: context.sandbox.id,
-            seq,
-            command: spec.command,
-            reason: "Pipe",
-            description: cause instanceof Error ? cause.message : String(cause),
-            stdout: "",
-            stderr: "",
-            cause
-          })
-        )
-      )
-    try {
-      target.write(text, (error) => (error ? fail(error) : resume(Effect.void)))
-    } catch (cause) {
-      fail(cause)
-    }
-  })
-
 const pipeToWritable = (context: ExecContext, spec: Spec, stdout: Writable, stderr: Writable = stdout) =>
-  Effect.suspend(() => {
+  Effect.gen(function* () {
+    const writeStdout = yield* writerTo(stdout)
+    const writeStderr = stderr === stdout ? writeStdout : yield* writerTo(stderr)
     let seq = 0
-    return collect(
+    return yield* collect(
       context,
       spec,
       (chunks) =>
-        Effect.forEach(
-          chunks,
-          (chunk) => writeTo(context, spec, seq, chunk.stream === "stdout" ? stdout : stderr, chunk.text),
-          { discard: true }
+        Effect.forEach(chunks, ({ stream, text }) => (stream === "stdout" ? writeStdout(text) : writeStderr(text)), {
+          discard: true
+        }).pipe(
+          Effect.mapError(
+            (cause) =>
+              new ExecError({
+                sandboxId: context.sandbox.id,
+                seq,
+                command: spec.command,
+                reason: "Pipe",
+                description: cause instanceof Error ? cause.message : String(cause),
+                stdout: "",
+                stderr: "",
+                cause
+              })
+          )
         ),
       (location) =>
         Effect.sync(() => {
           seq = location.seq
         })
     )
-  })
+  }).pipe(Effect.scoped)
 
 /** A sink that is satisfied early does not end the command; one that fails does. */
 const pipeToSink = <E, R>(
@@ -245,6 +230,11 @@ class ExecImpl extends Effectable.Class<ExecResult, ExecFailure> implements Exec
 
   get command(): string {
     return this.spec.command
+  }
+
+  /** Options may hold secrets. */
+  toJSON(): unknown {
+    return { _id: "Exec", command: this.command }
   }
 
   commit(): Effect.Effect<ExecResult, ExecFailure> {

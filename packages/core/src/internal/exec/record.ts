@@ -1,6 +1,8 @@
+import { createHash } from "node:crypto"
 import * as Either from "effect/Either"
 import * as Encoding from "effect/Encoding"
 import * as Option from "effect/Option"
+import * as Stream from "effect/Stream"
 import type { OutputChunk } from "../../Exec.js"
 import type { EventInput } from "../../Ledger.js"
 import type { Json, LedgerEntry } from "../../LedgerEvent.js"
@@ -22,7 +24,13 @@ export const event = (
   payload: jsonObject(payload)
 })
 
-export const startedEvent = (context: ExecContext, spec: Spec, seq: number, detached?: true): EventInput =>
+export const startedEvent = (
+  context: ExecContext,
+  spec: Spec,
+  seq: number,
+  execId: string,
+  detached?: true
+): EventInput =>
   event(context, seq, EventName.execStarted, {
     seq,
     ...(spec.language === undefined ? { cmd: spec.command } : { code: spec.command, language: spec.language }),
@@ -32,6 +40,9 @@ export const startedEvent = (context: ExecContext, spec: Spec, seq: number, deta
     shell: spec.options.shell,
     session: spec.session?.name,
     idempotencyKey: spec.options.idempotencyKey,
+    execId,
+    fingerprint: fingerprintOf(spec),
+    diverged: takeDivergence(context),
     detached,
     envNames: spec.options.env === undefined ? undefined : Object.keys(spec.options.env)
   })
@@ -39,24 +50,30 @@ export const startedEvent = (context: ExecContext, spec: Spec, seq: number, deta
 export const outputEvents = (
   context: ExecContext,
   seq: number,
-  chunks: ReadonlyArray<OutputChunk>
+  chunks: ReadonlyArray<OutputChunk>,
+  execId: string | undefined
 ): Array<EventInput> =>
   chunks.map((chunk) => ({
     sandboxId: context.sandbox.id,
     name: context.sandbox.name,
     stepIdx: seq,
     event: EventName.execOutput,
-    payload: outputPayload(seq, chunk)
+    payload: outputPayload(seq, chunk, execId)
   }))
 
 /** Bytes that are no text are kept beside what can be read of them. */
 export const outputPayload = (
   seq: number,
-  { bytes, stream, text }: Omit<OutputChunk, "stream"> & { readonly stream: OutputChunk["stream"] | "stdin" }
+  { bytes, stream, text }: Omit<OutputChunk, "stream"> & { readonly stream: OutputChunk["stream"] | "stdin" },
+  execId: string | undefined
 ): { readonly [key: string]: Json } =>
-  bytes === undefined || isTextOf(text, bytes)
-    ? { seq, type: stream, text }
-    : { seq, type: stream, text, base64: Encoding.encodeBase64(bytes) }
+  jsonObject({
+    seq,
+    type: stream,
+    text,
+    base64: bytes === undefined || isTextOf(text, bytes) ? undefined : Encoding.encodeBase64(bytes),
+    execId
+  })
 
 const isTextOf = (text: string, bytes: Uint8Array): boolean => {
   const encoded = new TextEncoder().encode(text)
@@ -68,14 +85,23 @@ export const recordedOutput = (
   ledger: ExecContext["ledger"],
   location: Location,
   events: ReadonlyArray<string> = [EventName.execOutput]
-) =>
-  ledger.read({
+) => {
+  const entries = ledger.read({
     sandboxId: location.sandboxId,
     stepIdx: location.seq,
     events,
     after: location.after,
     until: location.until
   })
+  const { execId } = location
+  // Another handle that is attached to the sandbox may use the same sequence.
+  return execId === undefined
+    ? entries
+    : Stream.filter(entries, ({ payload }) => {
+        const own = stringField(payload, "execId")
+        return own === undefined || own === execId
+      })
+}
 
 export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> => {
   const type = stringField(payload, "type")
@@ -111,9 +137,36 @@ export const codeValue = (data: Json | undefined): CodeValue =>
     : {}
 
 /** Where the output of a recorded exec lies. */
-export const locationOf = ({ completed, sandboxId, seq, started }: Replay.RecordedExec): Location => ({
+export const locationOf = ({ completed, execId, sandboxId, seq, started }: Replay.RecordedExec): Location => ({
   sandboxId,
   seq,
   after: started,
-  until: completed
+  until: completed,
+  execId
 })
+
+const inputDigest = (stdin: string | Uint8Array | object): string =>
+  typeof stdin === "string" || stdin instanceof Uint8Array ? createHash("sha256").update(stdin).digest("hex") : "stream"
+
+/** One word for everything but command, directory and key that decides what an exec does. */
+export const fingerprintOf = ({ options, session }: Spec): string => {
+  const { env, gid, idempotencyKey, raw, shell, stdin, uid } = options
+  const parts = [
+    shell,
+    session?.name,
+    uid,
+    gid,
+    raw === true,
+    idempotencyKey,
+    Object.keys(env ?? {}).sort(),
+    stdin === undefined ? undefined : inputDigest(stdin)
+  ]
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 16)
+}
+
+/** The first exec after a divergence says so: what older generations hold from there on is no longer this program's. */
+const takeDivergence = ({ divergence }: ExecContext): ReadonlyArray<string> | undefined => {
+  const { keys } = divergence
+  divergence.keys = undefined
+  return keys
+}

@@ -114,7 +114,9 @@ export const openTerminal = (
           const text = new TextDecoder().decode(bytes)
           return context.ledger
             .append(
-              event(context, seq, EventName.execOutput, { ...outputPayload(seq, { stream: "stdin", text, bytes }) })
+              event(context, seq, EventName.execOutput, {
+                ...outputPayload(seq, { stream: "stdin", text, bytes }, undefined)
+              })
             )
             .pipe(Effect.zipRight(connection.write(bytes)), turn.withPermits(1))
         }
