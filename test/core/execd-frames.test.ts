@@ -257,7 +257,7 @@ describe("events", () => {
   })
 
   it("hears nothing after the terminal event", () => {
-    const { decoder, events } = decode([frame(complete) + frame(out("late")) + "<html>", frame(init), "garbage"])
+    const { decoder, events } = decode([`${frame(complete) + frame(out("late"))}<html>`, frame(init), "garbage"])
     assert.lengthOf(events, 1)
     assert.isTrue(decoder.isDone())
     assert.isUndefined(decoder.failure())
@@ -307,14 +307,14 @@ describe("what is no event stream", () => {
   })
 
   it("garbage in mid-stream fails with its start, after what came before", () => {
-    const { decoder, events } = decode([frame(out("a")) + "<html>proxy gave up</html>\n" + frame(out("b"))])
+    const { decoder, events } = decode([`${frame(out("a"))}<html>proxy gave up</html>\n${frame(out("b"))}`])
     assert.strictEqual(textOf(events), "a\n")
     const failure = decoder.failure()
     assert.match(failure?._tag === "Garbage" ? failure.description : "", /^<html>proxy gave up/)
   })
 
   it("half a frame at the end is a cut, not garbage", () => {
-    const { decoder, events } = decode([frame(out("a")) + `{"type":"stdout","te`])
+    const { decoder, events } = decode([`${frame(out("a"))}{"type":"stdout","te`])
     assert.strictEqual(textOf(events), "a\n")
     assert.isUndefined(decoder.failure())
     assert.isFalse(decoder.isDone())

@@ -99,6 +99,8 @@ export interface ConnectOptions {
 export interface EnvironmentDefinition<E = never, R = never> {
   readonly name: string
   readonly image: string
+  /** True: builds it anew, as after a change of `build`, which is not noticed by itself. Default false. */
+  readonly rebuild?: boolean | undefined
   /** Runs once, in a sandbox of that image; what it leaves there is the environment. */
   readonly build: (sandbox: Sandbox) => Effect.Effect<unknown, E, R>
 }

@@ -112,7 +112,7 @@ export const makeFrameDecoder = <Other = never>(options: FrameOptions<Other>): F
       stream = from
     }
     if (!options.lines || piece.charCodeAt(piece.length - 1) === newline) text += piece
-    else text += piece + "\n"
+    else text += `${piece}\n`
   }
 
   const handle = (event: unknown) => {

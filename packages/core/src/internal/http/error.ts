@@ -32,8 +32,12 @@ const describeCause = (cause: unknown): string | undefined => {
     const code = Predicate.hasProperty(current, "code") && typeof current.code === "string" ? current.code : undefined
     const message =
       Predicate.hasProperty(current, "message") && typeof current.message === "string" ? current.message : undefined
-    const line = [code, message].filter((part) => part !== undefined && part !== "" && !seen.includes(part)).join(": ")
-    if (line !== "") seen.push(line)
+    for (const part of [code, message]) {
+      // A message that begins with the code says it all.
+      if (part === undefined || part === "" || seen.some((known) => known.startsWith(part))) continue
+      if (code !== undefined && part === message && message.startsWith(code) && seen.at(-1) === code) seen.pop()
+      seen.push(part)
+    }
     current = Predicate.hasProperty(current, "cause") ? current.cause : undefined
   }
   return seen.length === 0 ? undefined : seen.join(": ")
@@ -71,7 +75,7 @@ export const fromClientError =
       return new OpenSandboxError({
         ...where,
         reason: error.reason === "Transport" ? "Transport" : "InvalidRequest",
-        description: description ?? error.reason,
+        description: `${error.request.method} ${error.request.url}: ${description ?? error.reason}`,
         cause: error.cause
       })
     }
