@@ -187,7 +187,9 @@ export const make = (
       Effect.sync(() => httpServer.on("request", handler)),
       () => Effect.sync(() => httpServer.off("request", handler))
     )
-    yield* Effect.logInfo(`sandglass-local: http://${authority}, ${mode}: ${description}`)
+    const told = `sandglass-local: http://${authority}, ${mode}: ${description}`
+    // Nobody asked for less: it is said aloud.
+    yield* mode === "plain" && (options.mode ?? "auto") === "auto" ? Effect.logWarning(told) : Effect.logDebug(told)
     return { url: `http://${authority}`, apiKey, mode, description, directory: run.path }
   })
 

@@ -4,7 +4,7 @@ import * as ChildProcess from "node:child_process"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import { MARKER } from "./plain.js"
-import { ToolError } from "./process.js"
+import { ToolError, toolEnv } from "./process.js"
 
 /**
  * A shell that waits for the end of its input, which the server holds: it comes however the server dies, and then every process with the owner's
@@ -18,7 +18,8 @@ export const makeGuardian = (options: { readonly owner: string }): Effect.Effect
           const child = ChildProcess.spawn("/bin/sh", ["-c", script, "sandglass-local-guardian", options.owner], {
             stdio: ["pipe", "ignore", "ignore"],
             detached: true,
-            cwd: "/"
+            cwd: "/",
+            env: toolEnv()
           })
           child.on("error", () => {})
           child.stdin?.on("error", () => {})

@@ -10,7 +10,7 @@ import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import type { CreateInstance, Instance, Isolation } from "./isolation.js"
 import { MARKER } from "./plain.js"
-import { childrenOf, runTool, runToolOk, signal, ToolError, waitUntil } from "./process.js"
+import { childrenOf, runTool, runToolOk, signal, ToolError, toolEnv, waitUntil } from "./process.js"
 import { closeQuietly, openRoot } from "./rooted.js"
 
 export interface NamespacesOptions {
@@ -297,7 +297,7 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
             "-c",
             text
           ],
-          { cwd: directory, stdio: ["pipe", "pipe", "pipe"], detached: true }
+          { cwd: directory, stdio: ["pipe", "pipe", "pipe"], detached: true, env: toolEnv() }
         )
       } catch (cause) {
         return fail(String(cause))
@@ -338,6 +338,12 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
   }
 }
 
+/** Writes a file of its own, and sees processes of its own. */
+const probe = (hostPids: string): string =>
+  `echo ok >/workspace/probe || { echo "no file can be written" >&2; exit 1; }
+[ "$(readlink /proc/self/ns/pid)" != "${hostPids}" ] || { echo "no pid namespace of its own" >&2; exit 1; }
+rm /workspace/probe`
+
 /** Whether a sandbox can really be made, by making one. */
 export const tryNamespaces = (isolation: Isolation, directory: string): Effect.Effect<void, ToolError> => {
   const layers = `${directory}/layers`
@@ -349,7 +355,7 @@ export const tryNamespaces = (isolation: Isolation, directory: string): Effect.E
     (instance) =>
       Effect.gen(function* () {
         const launch = instance.launch({
-          argv: [instance.shell, "-c", "echo ok >/workspace/probe && [ $$ -lt 100 ] && rm /workspace/probe"],
+          argv: [instance.shell, "-c", probe(Fs.readlinkSync("/proc/self/ns/pid"))],
           cwd: instance.root.fd,
           uid: undefined,
           gid: undefined

@@ -6,6 +6,15 @@ import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import { errno } from "./apiError.js"
 
+/**
+ * The environment of the server's own tools. A shell whose input is a socket, as pipes of a Node process are, takes itself for one of a remote login and runs the
+ * user's `.bashrc` unless `SHLVL` says that it is inside another; `BASH_ENV` and `ENV` would be run as well.
+ */
+export const toolEnv = (): NodeJS.ProcessEnv => {
+  const { BASH_ENV: _bash, ENV: _sh, ...env } = process.env
+  return { ...env, SHLVL: "1" }
+}
+
 export class ToolError extends Data.TaggedError("ToolError")<{
   readonly tool: string
   readonly message: string
@@ -27,7 +36,7 @@ export const runTool = (
     const fail = (cause: unknown) => resume(Effect.fail(new ToolError({ tool: file, message: String(cause) })))
     let child: ChildProcess.ChildProcess
     try {
-      child = ChildProcess.spawn(file, args, { stdio: ["ignore", "pipe", "pipe"], cwd: options?.cwd })
+      child = ChildProcess.spawn(file, args, { stdio: ["ignore", "pipe", "pipe"], cwd: options?.cwd, env: toolEnv() })
     } catch (cause) {
       return fail(cause)
     }
