@@ -190,10 +190,6 @@ describe("lifecycle", () => {
       )
       assert.deepStrictEqual(yield* endpoint("3000"), { endpoint: "127.0.0.1:3000" })
       assert.strictEqual((yield* server.request("GET", `/sandboxes/${box.id}/endpoints/70000`)).status, 400)
-      for (const path of ["/code"]) {
-        const answer = yield* box.request("POST", path, { body: {} })
-        assert.deepStrictEqual([answer.status, answer.json.code], [501, "NOT_IMPLEMENTED"])
-      }
       assert.strictEqual((yield* box.request("GET", "/nothing")).status, 404)
       assert.strictEqual((yield* box.request("PUT", "/command")).status, 405)
     })

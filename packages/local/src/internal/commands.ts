@@ -9,7 +9,7 @@ import { endEvent, initEvent } from "./events.js"
 import { uuid } from "./ids.js"
 import type { Instance } from "./isolation.js"
 import { LineEvents } from "./lines.js"
-import { CommandOutput } from "./output.js"
+import { CommandOutput, rawDecoder } from "./output.js"
 import type { Pipe, PipePool } from "./pipes.js"
 import { closePipe } from "./pipes.js"
 import type { Process, Processes } from "./processes.js"
@@ -24,6 +24,8 @@ export interface CommandRequest {
   readonly uid: number | undefined
   readonly gid: number | undefined
   readonly envs: { readonly [name: string]: string }
+  /** Text as it is printed instead of lines. */
+  readonly raw?: boolean | undefined
 }
 
 export interface Command {
@@ -107,10 +109,11 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       for (const fd of writers) closeQuietly(fd)
       let output: CommandOutput | undefined
       if ("pipes" in target) {
+        const decoder = request.raw === true ? rawDecoder : (type: "stdout" | "stderr") => new LineEvents(type)
         const made = new CommandOutput(
           [
-            { pipe: target.pipes.stdout, decoder: new LineEvents("stdout") },
-            { pipe: target.pipes.stderr, decoder: new LineEvents("stderr") }
+            { pipe: target.pipes.stdout, decoder: decoder("stdout") },
+            { pipe: target.pipes.stderr, decoder: decoder("stderr") }
           ],
           now,
           () => open.delete(made)
@@ -129,7 +132,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       commands.set(id, command)
       if (output !== undefined) {
         open.add(output)
-        output.event(initEvent(id, startedAt))
+        output.queue.push(initEvent(id, startedAt))
         output.start()
       }
       processes.whenEnded(process, ({ error, exitCode }) => {

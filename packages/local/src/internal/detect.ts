@@ -10,7 +10,7 @@ import { makePlain } from "./plain.js"
 import { ToolError } from "./process.js"
 import type { RunDirectory } from "./state.js"
 import { defaultParents, makeRunDirectory, removeRun } from "./state.js"
-import { which } from "./which.js"
+import { searchPath, which } from "./which.js"
 
 export interface Detected {
   readonly isolation: Isolation
@@ -19,7 +19,7 @@ export interface Detected {
 
 /** Of the server's own environment, only what says where programs and texts are: the rest may hold secrets. */
 const baseEnv = (): { readonly [name: string]: string } => ({
-  PATH: process.env.PATH ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+  PATH: searchPath().join(":"),
   LANG: process.env.LANG ?? "C.UTF-8",
   ...(process.env.TZ === undefined ? {} : { TZ: process.env.TZ })
 })

@@ -3,10 +3,11 @@
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import * as Effect from "effect/Effect"
 import * as Stream from "effect/Stream"
-import type { CommandOutput } from "./output.js"
+import type { EventQueue } from "./output.js"
 import type { Process } from "./processes.js"
 
-const event = (value: unknown): string => `${JSON.stringify(value)}\n\n`
+export const event = (value: { readonly type: string; readonly [key: string]: unknown }): string =>
+  `${JSON.stringify(value)}\n\n`
 
 export const initEvent = (id: string, now: number): string => event({ type: "init", text: id, timestamp: now })
 
@@ -34,13 +35,13 @@ export const eventStream = <E>(stream: Stream.Stream<Uint8Array, E>): HttpServer
   HttpServerResponse.stream(stream, { contentType: "text/event-stream", headers: { "cache-control": "no-cache" } })
 
 /** With a heartbeat. The end of the connection is not the end of the command: what it prints from then on is dropped. */
-export const outputStream = (output: CommandOutput): HttpServerResponse.HttpServerResponse =>
+export const outputStream = (output: EventQueue): HttpServerResponse.HttpServerResponse =>
   eventStream(
     Stream.unwrapScoped(
       Effect.gen(function* () {
         const clock = yield* Effect.clock
         yield* Effect.addFinalizer(() => Effect.sync(() => output.discard()))
-        yield* Effect.sync(() => output.event(pingEvent(clock.unsafeCurrentTimeMillis()))).pipe(
+        yield* Effect.sync(() => output.push(pingEvent(clock.unsafeCurrentTimeMillis()))).pipe(
           Effect.delay(HEARTBEAT),
           Effect.forever,
           Effect.interruptible,

@@ -9,8 +9,9 @@ import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import type * as WS from "ws"
-import { ApiError, badRequest, commandNotFound, notImplemented } from "./apiError.js"
+import { ApiError, badRequest, commandNotFound } from "./apiError.js"
 import { completeEvent, encode, eventStream, initEvent, outputStream } from "./events.js"
+import { codeRoutes } from "./execdCode.js"
 import { fileRoutes } from "./execdFiles.js"
 import { sessionRoutes } from "./execdSessions.js"
 import { attachTerminal, terminalRoutes } from "./execdTerminals.js"
@@ -53,7 +54,7 @@ const runCommand: Handler = (sandbox, sandboxes) =>
       const now = clock.unsafeCurrentTimeMillis()
       return eventStream(Stream.make(encode(initEvent(command.id, now) + completeEvent(command.startedAt, now))))
     }
-    return outputStream(output)
+    return outputStream(output.queue)
   })
 
 const find = (sandbox: Sandbox, id: string) => {
@@ -166,11 +167,6 @@ const watchMetrics: Handler = () =>
     )
   )
 
-const missing =
-  (what: string): Handler =>
-  () =>
-    Effect.fail(notImplemented(what))
-
 /** First match wins. */
 const routes: ReadonlyArray<Route> = [
   route("POST", /^\/command$/, runCommand),
@@ -181,8 +177,8 @@ const routes: ReadonlyArray<Route> = [
   route("GET", /^\/metrics\/watch$/, watchMetrics),
   ...fileRoutes,
   ...sessionRoutes,
-  ...terminalRoutes,
-  route("*", /^\/code(\/.*)?$/, missing("code execution"))
+  ...codeRoutes,
+  ...terminalRoutes
 ]
 
 /** The sandbox, for whoever may ask its execd something. */

@@ -16,42 +16,39 @@ export interface Decoder {
 }
 
 /**
- * What a foreground command prints, as execd events. Read only as fast as the client takes it; once there is no client any more, read and dropped,
- * so that the command goes on.
+ * Events on their way to a client. They come no faster than it takes them, if what makes them heeds `flow`; once there is no client any more they are
+ * dropped.
  */
-export class CommandOutput {
+export class EventQueue {
   private queue: Array<Uint8Array> = []
   private queued = 0
   private finished = false
   private discarding = false
-  private exited = false
-  private terminal: (() => string) | undefined
   private waiting: (() => void) | undefined
-  private readonly sources: ReadonlyArray<ProcessPipe>
 
-  constructor(
-    pipes: ReadonlyArray<{ readonly pipe: Pipe; readonly decoder: Decoder }>,
-    private readonly now: () => number,
-    private readonly onEnd: () => void
-  ) {
-    this.sources = pipes.map(({ decoder, pipe }) => this.source(pipe, decoder))
+  /** Whether more is wanted now. */
+  constructor(private readonly flow: (wanted: boolean) => void) {}
+
+  /** Whether anybody listens still. */
+  get wanted(): boolean {
+    return !this.discarding
   }
 
-  start(): void {
-    for (const source of this.sources) source.resume()
+  push(text: string): void {
+    if (text === "" || this.discarding || this.finished) return
+    const bytes = Buffer.from(text)
+    this.queue.push(bytes)
+    this.queued += bytes.length
+    if (this.queued > HIGH_WATER) this.flow(false)
+    this.waiting?.()
   }
 
-  /** Puts an event between the others. */
-  event(text: string): void {
-    if (!this.finished) this.push(text)
-  }
-
-  /** The command has exited: what is still in the pipes comes first, then `terminal`. */
-  exit(terminal: () => string): void {
-    this.terminal = terminal
-    this.exited = true
-    for (const source of this.sources) source.exited()
-    this.settle()
+  /** The last, perhaps empty. */
+  finish(text: string): void {
+    this.push(text)
+    this.finished = true
+    this.flow(true)
+    this.waiting?.()
   }
 
   /** Nobody listens any more. */
@@ -59,14 +56,7 @@ export class CommandOutput {
     this.discarding = true
     this.queue = []
     this.queued = 0
-    this.resume()
-  }
-
-  /** The sandbox is gone. */
-  close(): void {
-    for (const source of this.sources) source.close()
-    this.exited = true
-    this.settle()
+    this.flow(true)
   }
 
   /** Everything that is ready now, waiting for something when nothing is. */
@@ -78,7 +68,7 @@ export class CommandOutput {
         this.queue = []
         this.queued = 0
         resume(Effect.succeed(Chunk.unsafeFromArray(ready)))
-        this.resume()
+        this.flow(true)
       } else {
         resume(Effect.fail(Option.none()))
       }
@@ -89,40 +79,76 @@ export class CommandOutput {
       this.waiting = undefined
     })
   })
+}
+
+/** What a foreground command prints, as execd events. Where nobody takes it any more, it is read and dropped, so that the command goes on. */
+export class CommandOutput {
+  readonly queue: EventQueue
+  private exited = false
+  private settled = false
+  private terminal: (() => string) | undefined
+  private readonly sources: ReadonlyArray<ProcessPipe>
+
+  constructor(
+    pipes: ReadonlyArray<{ readonly pipe: Pipe; readonly decoder: Decoder }>,
+    private readonly now: () => number,
+    private readonly onEnd: () => void
+  ) {
+    this.queue = new EventQueue((wanted) => {
+      for (const source of this.sources) {
+        if (wanted) source.resume()
+        else if (!this.settled) source.pause()
+      }
+    })
+    this.sources = pipes.map(({ decoder, pipe }) => this.source(pipe, decoder))
+  }
+
+  start(): void {
+    for (const source of this.sources) source.resume()
+  }
+
+  /** The command has exited: what is still in the pipes comes first, then `terminal`. */
+  exit(terminal: () => string): void {
+    this.terminal = terminal
+    this.exited = true
+    for (const source of this.sources) source.exited()
+    this.settle()
+  }
+
+  /** The sandbox is gone. */
+  close(): void {
+    for (const source of this.sources) source.close()
+    this.exited = true
+    this.settle()
+  }
 
   private source(pipe: Pipe, decoder: Decoder): ProcessPipe {
     return new ProcessPipe(pipe, {
       data: (bytes) => {
-        if (!this.discarding) this.push(decoder.write(bytes, this.now()))
+        if (this.queue.wanted) this.queue.push(decoder.write(bytes, this.now()))
       },
       end: () => {
-        if (!this.discarding) this.push(decoder.end(this.now()))
+        if (this.queue.wanted) this.queue.push(decoder.end(this.now()))
         this.settle()
       }
     })
   }
 
   private settle(): void {
-    if (this.finished || !this.exited || this.sources.some((source) => !source.ended)) return
-    if (this.terminal !== undefined && !this.discarding) this.push(this.terminal())
-    this.finished = true
-    this.resume()
-    this.waiting?.()
+    if (this.settled || !this.exited || this.sources.some((source) => !source.ended)) return
+    this.settled = true
+    this.queue.finish(this.terminal?.() ?? "")
     this.onEnd()
   }
+}
 
-  private push(text: string): void {
-    if (text === "" || this.discarding) return
-    const bytes = Buffer.from(text)
-    this.queue.push(bytes)
-    this.queued += bytes.length
-    if (this.queued > HIGH_WATER && !this.finished) {
-      for (const source of this.sources) source.pause()
-    }
-    this.waiting?.()
-  }
-
-  private resume(): void {
-    for (const source of this.sources) source.resume()
+/** Events with the text as it came, where a character that is cut in two is kept together. */
+export const rawDecoder = (type: "stdout" | "stderr"): Decoder => {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
+  const event = (text: string, timestamp: number) =>
+    text === "" ? "" : `${JSON.stringify({ type, text, timestamp })}\n\n`
+  return {
+    write: (bytes, now) => event(decoder.decode(bytes, { stream: true }), now),
+    end: (now) => event(decoder.decode(), now)
   }
 }

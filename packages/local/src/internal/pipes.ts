@@ -154,7 +154,11 @@ export class EndMark {
   private state: "waiting" | "writing" | "written" | "seen" = "waiting"
   private carry = Buffer.alloc(0)
 
-  constructor(private readonly writer: number) {}
+  constructor(
+    private readonly writer: number,
+    /** Whether the writing end is of no other use. */
+    private readonly last = true
+  ) {}
 
   /** The process has exited. Tried again after each read, while the pipe is full. */
   write(): void {
@@ -163,7 +167,7 @@ export class EndMark {
     try {
       Fs.writeSync(this.writer, this.mark)
       this.state = "written"
-      closeQuietly(this.writer)
+      if (this.last) closeQuietly(this.writer)
     } catch {
       // Full: there is something to read, and this is called again when it has been.
     }
@@ -190,7 +194,7 @@ export class EndMark {
   }
 
   dispose(): void {
-    if (this.state === "waiting" || this.state === "writing") closeQuietly(this.writer)
+    if (this.last && (this.state === "waiting" || this.state === "writing")) closeQuietly(this.writer)
     this.state = "seen"
   }
 }

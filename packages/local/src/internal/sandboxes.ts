@@ -6,6 +6,8 @@ import * as Exit from "effect/Exit"
 import * as Scope from "effect/Scope"
 import type { ApiError } from "./apiError.js"
 import { conflict, runtimeError, sandboxNotFound } from "./apiError.js"
+import type { Codes } from "./codes.js"
+import { makeCodes } from "./codes.js"
 import type { Commands } from "./commands.js"
 import { makeCommands } from "./commands.js"
 import { secret, uuid } from "./ids.js"
@@ -47,6 +49,7 @@ export interface Sandbox {
   readonly instance: Instance
   readonly processes: Processes
   readonly commands: Commands
+  readonly codes: Codes
   readonly sessions: Sessions
   readonly terminals: Terminals
   /** Holds `layers`, `logs` and the mount points. */
@@ -128,6 +131,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           )
           yield* close
           yield* sandbox.commands.close
+          yield* sandbox.codes.close
           yield* sandbox.sessions.close
           yield* sandbox.terminals.close
           yield* Scope.close(sandbox.scope, Exit.void)
@@ -197,6 +201,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             directory: `${directory}/logs`,
             env: spec.env
           }).pipe(Scope.extend(scope))
+          const codes = yield* makeCodes({ instance, processes, pipes })
           const { relay } = options
           const terminals = yield* makeTerminals({ instance, processes, pipes, env: spec.env, relay }).pipe(
             Scope.extend(scope)
@@ -208,6 +213,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             instance,
             processes,
             commands,
+            codes,
             sessions,
             terminals,
             directory,

@@ -16,6 +16,7 @@ import { endEvent, initEvent } from "./events.js"
 import { uuid } from "./ids.js"
 import type { Instance } from "./isolation.js"
 import { LineEvents } from "./lines.js"
+import type { EventQueue } from "./output.js"
 import { CommandOutput } from "./output.js"
 import type { Pipe, PipePool } from "./pipes.js"
 import { closePipe } from "./pipes.js"
@@ -41,7 +42,7 @@ export interface SessionRun {
 
 export interface Sessions {
   readonly create: (cwd: string | undefined) => Effect.Effect<string, ApiError>
-  readonly run: (id: string, request: SessionRun) => Effect.Effect<CommandOutput, ApiError>
+  readonly run: (id: string, request: SessionRun) => Effect.Effect<EventQueue, ApiError>
   /** Kills what runs in it. */
   readonly remove: (id: string) => Effect.Effect<void, ApiError>
   readonly close: Effect.Effect<void>
@@ -135,7 +136,7 @@ export const makeSessions = (options: SessionsOptions): Effect.Effect<Sessions, 
       )
       open.add(output)
       session.running.add(process)
-      output.event(initEvent(session.id, startedAt))
+      output.queue.push(initEvent(session.id, startedAt))
       output.start()
       processes.whenEnded(process, () => {
         session.running.delete(process)
@@ -160,7 +161,7 @@ export const makeSessions = (options: SessionsOptions): Effect.Effect<Sessions, 
         })
         if (request.timeout !== undefined && request.timeout > 0)
           yield* Effect.forkIn(Effect.interruptible(processes.killAfter(process, request.timeout)), scope)
-        return output
+        return output.queue
       }).pipe(Effect.uninterruptible)
 
     return {
