@@ -35,3 +35,16 @@ it("the main job survives the SIGKILL of its process, and its timeline says so",
   assert.isTrue(Fs.existsSync(ledger))
   Fs.rmSync(Path.dirname(ledger), { recursive: true })
 }, 120_000)
+
+it("spans and metrics reach an OpenTelemetry exporter, secrets do not", () => {
+  const run = spawnSync(process.execPath, [Path.join(root, "examples/observability.ts")], {
+    cwd: root,
+    encoding: "utf8",
+    timeout: 100_000
+  })
+  assert.strictEqual(run.status, 0, `${run.stdout}\n${run.stderr}`)
+  for (const name of ["Sandboxes.create", "Sandbox.exec", "Execd.command", "Ledger.appendAll", "sandglass_execs"]) {
+    assert.include(run.stdout, `name: "${name}"`)
+  }
+  assert.notInclude(run.stdout + run.stderr, "never-shown")
+}, 120_000)
