@@ -1,10 +1,17 @@
-import * as BunContext from "@effect/platform-bun/BunContext"
+import * as Command from "@effect/platform/Command"
+import * as CommandExecutor from "@effect/platform/CommandExecutor"
 import * as FileSystem from "@effect/platform/FileSystem"
+import * as Path from "@effect/platform/Path"
+import * as BunContext from "@effect/platform-bun/BunContext"
 import { assert, describe, it } from "@effect/vitest"
-import { SandboxFileSystem } from "@sandglass/core"
+import { Ledger, SandboxCommandExecutor, SandboxContext, Sandboxes, SandboxFileSystem } from "@sandglass/core"
+import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
 import * as Mailbox from "effect/Mailbox"
+import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
+import { commandPrograms } from "../support/commandPrograms.js"
 import type { FileProgram } from "../support/filePrograms.js"
 import { filePrograms, openFiles, outcome, systemPrograms } from "../support/filePrograms.js"
 import { create, withLocal } from "../support/localSandboxes.js"
@@ -60,6 +67,152 @@ describe.each(["auto", "plain"] as const)("files (%s)", (mode) => {
         const error = yield* Effect.flip(Stream.runDrain(fs.watch(`${directory}/none`)))
         assert.deepInclude(error, { _tag: "SystemError", reason: "NotFound", method: "watch" })
       }).pipe(withLocal({ mode })),
+    60_000
+  )
+})
+
+describe.each(["auto", "plain"] as const)("commands (%s)", (mode) => {
+  it.live.each(Object.entries(commandPrograms))(
+    "%s: as on the local machine",
+    ([, program]) =>
+      Effect.gen(function* () {
+        const sandbox = yield* create()
+        const inside = Layer.merge(SandboxFileSystem.layer(sandbox), SandboxCommandExecutor.layer(sandbox))
+        const [there, here] = yield* Effect.all([
+          outcome(program).pipe(Effect.scoped, Effect.provide(inside)),
+          outcome(program).pipe(Effect.scoped, Effect.provide(BunContext.layer))
+        ])
+        assert.deepStrictEqual(there, here)
+      }).pipe(withLocal({ mode })),
+    60_000
+  )
+})
+
+describe("commands of a sandbox", () => {
+  const program = Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    const path = yield* Path.Path
+    yield* fs.writeFileString("input", "b\na\n")
+    const now = yield* Command.string(Command.make("date", "+%s%N"))
+    const raw = yield* Stream.runCollect(Command.stream(Command.make("printf", "\\377\\0\\303")))
+    const sorted = yield* Command.lines(
+      Command.make("cat", path.resolve("input")).pipe(Command.pipeTo(Command.make("sort")))
+    )
+    const fed = yield* Command.string(Command.make("cat").pipe(Command.feed("fed"), Command.env({ SECRET: "s3cret" })))
+    const code = yield* Command.exitCode(Command.make("sh", "-c", "exit 3"))
+    return { now, raw: Chunk.toReadonlyArray(raw).map((_) => [..._]), sorted, fed, code }
+  })
+
+  it.live.each(["auto", "plain"] as const)(
+    "are recorded, and answered from the ledger on a resumed sandbox (%s)",
+    (mode) =>
+      Effect.gen(function* () {
+        const ledger = yield* Ledger.Ledger
+        const { first, id } = yield* Effect.gen(function* () {
+          const sandbox = yield* SandboxContext.CurrentSandbox
+          const first = yield* program
+          yield* sandbox.checkpoint()
+          return { first, id: sandbox.id }
+        }).pipe(Effect.provide(SandboxContext.layerCreate({ image: "node:22" })))
+        const { now: _, ...known } = first
+        assert.deepEqual(known, {
+          raw: [[255, 0, 195]],
+          sorted: ["a", "b"],
+          fed: "fed",
+          code: CommandExecutor.ExitCode(3)
+        })
+        const started = yield* ledger.read({ sandboxId: id, events: ["exec.started"] }).pipe(Stream.runCollect)
+        assert.deepStrictEqual(
+          Chunk.toReadonlyArray(started).map(({ payload }) => {
+            const { cmd, cwd, envNames, seq } = payload as { [key: string]: unknown }
+            return [seq, String(cmd).replace(/\S+\/input/, "INPUT"), cwd, envNames]
+          }),
+          [
+            [1, "date +%s%N", undefined, undefined],
+            [2, "printf '\\377\\0\\303'", undefined, undefined],
+            [3, "cat INPUT | sort", undefined, undefined],
+            [4, "cat", undefined, ["SECRET"]],
+            [5, "sh -c 'exit 3'", undefined, undefined]
+          ]
+        )
+        const everything = yield* ledger.read({ sandboxId: id }).pipe(Stream.runCollect)
+        assert.notInclude(JSON.stringify(Chunk.toReadonlyArray(everything)), "s3cret")
+
+        yield* Effect.gen(function* () {
+          const sandbox = yield* SandboxContext.CurrentSandbox
+          if (mode === "auto") assert.deepStrictEqual(yield* program, first)
+          else {
+            // The directory of the sandbox is part of a command.
+            const error = yield* Effect.flip(program)
+            assert.include(String(error), "recorded")
+          }
+          const count = yield* Stream.runCount(Stream.filter(sandbox.history, (_) => _.event.startsWith("exec.")))
+          assert.strictEqual(count, 0)
+          if (mode === "plain") return
+          const process = yield* Command.start(Command.make("echo", "live"))
+          assert.isAbove(process.pid, 0)
+          assert.strictEqual(yield* process.exitCode, 0)
+        }).pipe(Effect.scoped, Effect.provide(SandboxContext.layerResume(id)))
+      }).pipe(withLocal({ mode })),
+    60_000
+  )
+
+  it.live(
+    "write to where inherit leads, and wait for it",
+    () =>
+      Effect.gen(function* () {
+        const written = { out: "", err: "" }
+        const target = (name: keyof typeof written) => ({
+          write: (bytes: Uint8Array, done: () => void) => {
+            written[name] += new TextDecoder().decode(bytes)
+            queueMicrotask(done)
+          }
+        })
+        const executor = SandboxCommandExecutor.make(yield* create(), {
+          cwd: "/tmp",
+          stdin: Stream.encodeText(Stream.make("typed")),
+          stdout: target("out"),
+          stderr: target("err")
+        })
+        const command = Command.make("sh", "-c", "cat; pwd; sleep 0.1; echo error >&2").pipe(
+          Command.stdin("inherit"),
+          Command.stdout("inherit"),
+          Command.stderr("inherit")
+        )
+        assert.strictEqual(yield* executor.exitCode(command), 0)
+        assert.deepStrictEqual(written, { out: "typed/tmp\n", err: "error\n" })
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
+    "run as other users, and have keys",
+    () =>
+      Effect.gen(function* () {
+        const sandboxes = yield* Sandboxes.Sandboxes
+        const sandbox = yield* create()
+        const executor = SandboxCommandExecutor.make(sandbox)
+        const asUser = (command: Command.Command) =>
+          executor.string(
+            Object.assign(Object.create(Object.getPrototypeOf(command)), command, { uid: Option.some(1234) })
+          )
+        if (process.getuid?.() === 0) {
+          assert.strictEqual(yield* asUser(Command.make("id", "-u")), "1234\n")
+          assert.strictEqual(yield* asUser(Command.make("cat").pipe(Command.feed("fed"))), "fed\n")
+        }
+        const keyed = (name: string) =>
+          executor
+            .string(Command.make("sh", "-c", `sleep 0.$(($$ % 10)); echo ${name} $$`))
+            .pipe(SandboxCommandExecutor.withKey(name))
+        const names = ["a", "b", "c"]
+        const first = yield* Effect.forEach(names, keyed, { concurrency: 3 })
+        yield* sandbox.checkpoint()
+        const again = SandboxCommandExecutor.make(yield* sandboxes.resume(sandbox.id))
+        for (const [index, name] of [...names.entries()].reverse()) {
+          const command = Command.make("sh", "-c", `sleep 0.$(($$ % 10)); echo ${name} $$`)
+          assert.strictEqual(yield* again.string(command).pipe(SandboxCommandExecutor.withKey(name)), first[index])
+        }
+      }).pipe(withLocal()),
     60_000
   )
 })

@@ -10,16 +10,30 @@ import * as Stream from "effect/Stream"
 /** A program for any machine: `d` is an empty directory of its own. Its result is compared from machine to machine. */
 export type FileProgram = (fs: FileSystem.FileSystem, d: string) => Effect.Effect<unknown, PlatformError, Scope.Scope>
 
+/** The same under other names. */
+const methods: { readonly [name: string]: string } = { utime: "utimes", stream: "open", sink: "open" }
+
 /** What a program gave, in a form that two machines can be compared by. */
 export const outcome = <A, R>(self: Effect.Effect<A, PlatformError, R>) =>
   Effect.map(Effect.either(self), (either) => {
     if (Either.isRight(either)) return { ok: either.right }
     const { _tag, method, module } = either.left
-    return { failed: [_tag === "SystemError" ? either.left.reason : _tag, module, method] }
+    return { failed: [_tag === "SystemError" ? either.left.reason : _tag, module, methods[method] ?? method] }
   })
 
 const bytes = Uint8Array.from({ length: 256 }, (_, n) => n)
-const names = ["plain", 'it\'s a "name"', "new\nline", "-n", "$HOME `x` \\", "报告 é👩‍👩‍👧", " ", "%s*?[a]", "a\ttab", "..."]
+const names = [
+  "plain",
+  'it\'s a "name"',
+  "new\nline",
+  "-n",
+  "$HOME `x` \\",
+  "报告 é👩‍👩‍👧",
+  " ",
+  "%s*?[a]",
+  "a\ttab",
+  "..."
+]
 
 const mode = (fs: FileSystem.FileSystem, path: string) =>
   Effect.map(fs.stat(path), (info) => (info.mode & 0o7777).toString(8))
@@ -67,7 +81,7 @@ export const filePrograms: { readonly [name: string]: FileProgram } = {
         fs.readFile(d),
         fs.readFile(`${d}/file/x`),
         fs.readFileString(`${d}/none`),
-        Stream.runDrain(fs.stream(`${d}/none`)).pipe(Effect.mapError((error) => ({ ...error, method: "stream" }))),
+        Stream.runDrain(fs.stream(`${d}/none`)),
         fs.stat(`${d}/none`),
         fs.stat(`${d}/file/x`),
         fs.access(`${d}/none`),
@@ -251,12 +265,16 @@ export const filePrograms: { readonly [name: string]: FileProgram } = {
         text(fs, `${d}/a`),
         fs.truncate(`${d}/none`),
         fs.truncate(d),
-        fs.utimes(`${d}/none`, 1, 2).pipe(Effect.mapError((error) => ({ ...error, method: "utimes" }))),
+        fs.utimes(`${d}/none`, 1, 2),
         fs.utimes(`${d}/a`, 1.5, 2),
         Effect.map(fs.stat(`${d}/a`), (info) => [info.atime, info.mtime]),
         fs.chmod(`${d}/none`, 0o644),
         Effect.flatMap(fs.stat(`${d}/a`), (info) =>
-          fs.chown(`${d}/a`, Option.getOrElse(info.uid, () => -1), Option.getOrElse(info.gid, () => -1))
+          fs.chown(
+            `${d}/a`,
+            Option.getOrElse(info.uid, () => -1),
+            Option.getOrElse(info.gid, () => -1)
+          )
         ),
         fs.chown(`${d}/none`, 0, 0)
       )
@@ -282,7 +300,10 @@ export const filePrograms: { readonly [name: string]: FileProgram } = {
           const directory = yield* fs.makeTempDirectoryScoped({ directory: d })
           const file = yield* fs.makeTempFileScoped({ directory: d })
           yield* fs.writeFileString(`${directory}/x`, "")
-          return [[yield* fs.exists(directory), yield* text(fs, file)], [directory, file]] as const
+          return [
+            [yield* fs.exists(directory), yield* text(fs, file)],
+            [directory, file]
+          ] as const
         })
       )
       return [
@@ -326,9 +347,7 @@ export const filePrograms: { readonly [name: string]: FileProgram } = {
         Bun.hash(read),
         yield* text(fs, `${d}/empty`),
         yield* mode(fs, `${d}/empty`),
-        yield* each(
-          Stream.run(source, fs.sink(`${d}/none/a`)).pipe(Effect.mapError((error) => ({ ...error, method: "sink" })))
-        )
+        yield* each(Stream.run(source, fs.sink(`${d}/none/a`)))
       ]
     })
 }

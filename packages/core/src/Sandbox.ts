@@ -22,6 +22,8 @@ import type {
   TerminalOptions
 } from "./Exec.js"
 import type { ExecdClient, Metrics } from "./Execd.js"
+import type { contextKey } from "./internal/contextKey.js"
+import type { ExecContext } from "./internal/exec/context.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
@@ -102,6 +104,8 @@ export interface SandboxPort extends Endpoint {
  */
 export interface Sandbox {
   readonly [TypeId]: typeof TypeId
+  /** @internal */
+  readonly [contextKey]: ExecContext
   readonly id: string
   readonly name: string
   /** Shared by everything that belongs to one run: inherited by resume, restore and fork. */

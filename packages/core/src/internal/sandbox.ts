@@ -28,6 +28,7 @@ import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
 import * as SandboxMetrics from "../SandboxMetrics.js"
 import { bounded, within } from "./bounded.js"
+import { contextKey } from "./contextKey.js"
 import type { ExecContext } from "./exec/context.js"
 import * as Detached from "./exec/detached.js"
 import * as InternalExec from "./exec/handles.js"
@@ -299,6 +300,7 @@ const handle = (
 
   return {
     [TypeId]: TypeId,
+    [contextKey]: context,
     id,
     name,
     runId: session.runId,

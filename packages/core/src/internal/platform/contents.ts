@@ -47,14 +47,11 @@ export const read = (
             )
       // Files of /proc and the like have no size to go by.
       const special = Stream.unwrap(
-        Effect.map(
-          shell.bytes(where, `cat -- "$1" | base64`, located),
-          (bytes): Stream.Stream<Uint8Array> => {
-            const offset = range.offset ?? 0
-            const wanted = bytes.subarray(offset, range.length === undefined ? undefined : offset + range.length)
-            return wanted.length === 0 ? Stream.empty : Stream.succeed(wanted)
-          }
-        )
+        Effect.map(shell.bytes(where, `cat -- "$1" | base64`, located), (bytes): Stream.Stream<Uint8Array> => {
+          const offset = range.offset ?? 0
+          const wanted = bytes.subarray(offset, range.length === undefined ? undefined : offset + range.length)
+          return wanted.length === 0 ? Stream.empty : Stream.succeed(wanted)
+        })
       )
       return shell.execd.download(located, range).pipe(
         Stream.tap((bytes) =>
@@ -194,9 +191,7 @@ export const writeAt = (
   data: Uint8Array,
   offset: bigint
 ): Effect.Effect<void, PlatformError> =>
-  withData(shell, where, data, (base64, file) =>
-    shell.run(where, writeAtScript, target, String(offset), base64, file)
-  )
+  withData(shell, where, data, (base64, file) => shell.run(where, writeAtScript, target, String(offset), base64, file))
 
 /** Writes at the end; `target` is located. */
 export const append = (

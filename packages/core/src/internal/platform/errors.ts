@@ -50,7 +50,12 @@ const codeOf = (stderr: string): string | undefined => {
   return undefined
 }
 
-const systemError = ({ method, module, path }: Where, reason: SystemErrorReason, description: string, cause?: unknown) =>
+const systemError = (
+  { method, module, path }: Where,
+  reason: SystemErrorReason,
+  description: string,
+  cause?: unknown
+) =>
   new SystemError({
     module,
     method,
@@ -79,7 +84,10 @@ export const fromServer = (where: Where, cause: OpenSandboxError): SystemError =
 export const unknown = (where: Where, description: string, cause?: unknown): SystemError =>
   systemError(where, "Unknown", description, cause)
 
-export const badArgument = ({ method, module }: Omit<Where, "path">, description: string, cause?: unknown): BadArgument =>
-  new BadArgument({ module, method, description, ...(cause === undefined ? {} : { cause }) })
+export const badArgument = (
+  { method, module }: Omit<Where, "path">,
+  description: string,
+  cause?: unknown
+): BadArgument => new BadArgument({ module, method, description, ...(cause === undefined ? {} : { cause }) })
 
 export type { PlatformError }

@@ -15,7 +15,7 @@ const accessScript = `stat -L -- "$1" >/dev/null || exit 1
 [ -z "$2" ] || [ -r "$1" ] || { echo ": Permission denied" >&2; exit 1; }
 [ -z "$3" ] || [ -w "$1" ] || { echo ": Permission denied" >&2; exit 1; }`
 
-/** Modes are copied as they are. What is there already stays without \`overwrite\`, with exit codes that differ from version to version. */
+/** Modes are copied as they are. What is there already stays without `overwrite`, with exit codes that differ from version to version. */
 const copyScript = `[ -e "$1" ] || [ -L "$1" ] || ${missing}
 to=\${2%/}; mkdir -p -- "\${to%/*}/" || exit 1
 umask 0
