@@ -80,6 +80,7 @@ export const makeCodes = (options: {
     ): Interpreter => {
       const { args, envs, program, script } = drivers[context.language]
       const process = processes.spawn({
+        what: `interpreter ${context.id} (${context.language})`,
         argv: [instance.shell, "-c", script, "sh", ...args],
         cwd: context.cwd,
         envs,

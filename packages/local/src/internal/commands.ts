@@ -96,6 +96,7 @@ export const makeCommands = (options: CommandsOptions): Effect.Effect<Commands, 
       let process: Process
       try {
         process = processes.spawn({
+          what: `command ${id} (${request.command.slice(0, 200)})`,
           argv,
           cwd: request.cwd,
           uid: request.uid,

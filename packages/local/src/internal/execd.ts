@@ -181,6 +181,17 @@ const routes: ReadonlyArray<Route> = [
   ...terminalRoutes
 ]
 
+export const running = (sandbox: Sandbox): Effect.Effect<Sandbox, ApiError> =>
+  sandbox.status.state === "Running"
+    ? Effect.succeed(sandbox)
+    : Effect.fail(
+        new ApiError({
+          status: 503,
+          code: "SANDBOX_NOT_RUNNING",
+          message: `Sandbox ${sandbox.id} is ${sandbox.status.state}`
+        })
+      )
+
 /** The sandbox, for whoever may ask its execd something. */
 const authorized = (
   sandboxes: Sandboxes,
@@ -190,12 +201,7 @@ const authorized = (
   Effect.gen(function* () {
     const sandbox = yield* sandboxes.get(sandboxId)
     if (!sameSecret(token, sandbox.token)) return yield* unauthorized("X-EXECD-ACCESS-TOKEN")
-    if (sandbox.status.state === "Running") return sandbox
-    return yield* new ApiError({
-      status: 503,
-      code: "SANDBOX_NOT_RUNNING",
-      message: `Sandbox ${sandboxId} is ${sandbox.status.state}`
-    })
+    return yield* running(sandbox)
   })
 
 /** Answers what execd of one sandbox is asked; `path` is what follows the endpoint's address. */

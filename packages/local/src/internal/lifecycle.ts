@@ -5,10 +5,14 @@ import type * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
-import { ApiError, invalidParameter, notImplemented, sandboxNotFound } from "./apiError.js"
-import { execd } from "./execd.js"
-import { body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
+import { ApiError, invalidParameter, notImplemented } from "./apiError.js"
+import type { Kind } from "./diagnostics.js"
+import { diagnose } from "./diagnostics.js"
+import { CredentialProxy, egressApi, initialPolicy, NetworkPolicy, plainError } from "./egressApi.js"
+import { execd, running } from "./execd.js"
+import { attempt, body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { checkMetadata, mergeMetadata } from "./labels.js"
+import { proxyRequest } from "./proxy.js"
 import { EGRESS_PORT, EXECD_PORT, parseService } from "./routes.js"
 import type { Sandbox, Sandboxes } from "./sandboxes.js"
 import type { Snapshot, Snapshots } from "./snapshots.js"
@@ -30,6 +34,8 @@ const CreateSandbox = Schema.Struct({
   entrypoint: Schema.optionalWith(Schema.NonEmptyArray(Schema.String), { nullable: true }),
   platform: Schema.optionalWith(Schema.Unknown, { nullable: true }),
   extensions: Schema.optionalWith(Strings, { nullable: true }),
+  networkPolicy: Schema.optionalWith(NetworkPolicy, { nullable: true }),
+  credentialProxy: Schema.optionalWith(CredentialProxy, { nullable: true }),
   volumes: Schema.optionalWith(Schema.Array(Schema.Unknown), { nullable: true })
 })
 
@@ -146,6 +152,9 @@ export const makeRouter = (options: LifecycleOptions) => {
     if (request.timeout !== undefined && request.timeout < 60)
       return yield* invalidParameter("timeout must be at least 60 seconds")
     if (request.volumes !== undefined && request.volumes.length > 0) return yield* notImplemented("volumes")
+    const credentialProxy = request.credentialProxy?.enabled === true
+    if (credentialProxy && request.networkPolicy === undefined)
+      return yield* invalidParameter("credentialProxy needs a networkPolicy")
     yield* checkMetadata(request.metadata ?? {})
     const saved = request.snapshotId === undefined ? undefined : yield* snapshots.get(request.snapshotId)
     const sandbox = yield* sandboxes.create({
@@ -159,7 +168,9 @@ export const makeRouter = (options: LifecycleOptions) => {
       platform: request.platform,
       resourceLimits: request.resourceLimits,
       extensions: request.extensions,
-      timeoutSeconds: request.timeout
+      timeoutSeconds: request.timeout,
+      policy: initialPolicy(request.networkPolicy),
+      credentialProxy
     })
     return json(
       {
@@ -226,15 +237,14 @@ export const makeRouter = (options: LifecycleOptions) => {
       return yield* invalidParameter("port must be between 1 and 65535")
     const params = yield* query
     if (params.has("expires")) return yield* notImplemented("signed endpoints")
+    const proxied = params.get("use_server_proxy")?.toLowerCase() === "true"
+    const throughServer = `${authority}/v1/sandboxes/${sandbox.id}/proxy/${port}`
     if (port !== EXECD_PORT && port !== EGRESS_PORT) {
       // Sandboxes share the network of the host.
-      return json({ endpoint: `127.0.0.1:${port}` })
+      return json({ endpoint: proxied ? throughServer : `127.0.0.1:${port}` })
     }
-    const proxied = params.get("use_server_proxy")?.toLowerCase() === "true"
     return json({
-      endpoint: proxied
-        ? `${authority}/v1/sandboxes/${sandbox.id}/proxy/${port}`
-        : `${authority}/sandboxes/${sandbox.id}/port/${port}`,
+      endpoint: proxied ? throughServer : `${authority}/sandboxes/${sandbox.id}/port/${port}`,
       headers:
         port === EXECD_PORT
           ? { "X-EXECD-ACCESS-TOKEN": sandbox.token }
@@ -271,14 +281,24 @@ export const makeRouter = (options: LifecycleOptions) => {
     const asked = parseService(request.url)
     if (asked === undefined)
       return yield* new ApiError({ status: 404, code: "NOT_FOUND", message: "There is no such address" })
-    const { id, path, port } = asked
+    const { id, path, port, search } = asked
     if (port === EXECD_PORT) return yield* execd(sandboxes, id, path)
     const sandbox = yield* sandboxes.get(id)
-    if (port !== EGRESS_PORT) return yield* sandboxNotFound(`${id}, port ${port}`)
-    if (!sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken))
-      return yield* unauthorized("OPENSANDBOX-EGRESS-AUTH")
-    return yield* notImplemented("the egress sidecar")
+    if (port !== EGRESS_PORT) return yield* Effect.zipRight(running(sandbox), proxyRequest(port, path + search))
+    return sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken)
+      ? yield* egressApi(sandbox.egress, path)
+      : plainError(unauthorized("OPENSANDBOX-EGRESS-AUTH"))
   })
+
+  const diagnostics = (kind: Kind): Answer =>
+    Effect.gen(function* () {
+      const sandbox = yield* Effect.flatMap(param("id"), sandboxes.get)
+      const scope = (yield* query).get("scope")
+      return yield* Effect.map(
+        attempt(() => diagnose(sandbox, kind, scope)),
+        (found) => json(found)
+      )
+    })
 
   const missing = (what: string): Answer => withKey(Effect.fail(notImplemented(what)))
 
@@ -303,9 +323,12 @@ export const makeRouter = (options: LifecycleOptions) => {
   return lifecycle.pipe(
     // What the official clients report about themselves; nobody here wants to know.
     HttpRouter.post("/v1/metrics/events", withKey(Effect.succeed(empty(204)))),
-    HttpRouter.all(`${sandboxPath}/diagnostics/*`, missing("diagnostics")),
+    HttpRouter.get(`${sandboxPath}/diagnostics/logs`, withKey(diagnostics("logs"))),
+    HttpRouter.get(`${sandboxPath}/diagnostics/events`, withKey(diagnostics("events"))),
+    HttpRouter.all(`${sandboxPath}/diagnostics/*`, missing("this kind of diagnostics")),
     HttpRouter.all("/v1/pools/*", missing("pools")),
     HttpRouter.all("/v1/sandboxes/:id/proxy/:port/*", service),
+    HttpRouter.all("/v1/sandboxes/:id/proxy/:port", service),
     HttpRouter.all("/sandboxes/:id/port/:port/*", service),
     HttpRouter.all(
       "*",

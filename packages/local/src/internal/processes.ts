@@ -7,6 +7,7 @@ import * as FiberId from "effect/FiberId"
 import type { ApiError } from "./apiError.js"
 import { badRequest, fromErrno } from "./apiError.js"
 import type { Instance } from "./isolation.js"
+import type { Journal } from "./journal.js"
 import { groupAlive, procStat, signal, waitUntil } from "./process.js"
 import { closeQuietly, openDirectory } from "./rooted.js"
 
@@ -30,6 +31,8 @@ export interface Process {
 }
 
 export interface SpawnRequest {
+  /** For people. */
+  readonly what: string
   readonly argv: readonly [string, ...Array<string>]
   /** Default: where the sandbox's commands start. */
   readonly cwd?: string | undefined
@@ -66,8 +69,9 @@ const words = (cause: unknown) => (cause instanceof Error ? cause.message.replac
 export const makeProcesses = (options: {
   readonly instance: Instance
   readonly env: { readonly [name: string]: string }
+  readonly journal: Journal
 }): Processes => {
-  const { instance } = options
+  const { instance, journal } = options
   const running = new Set<Process>()
   const listeners = new WeakMap<Process, Array<(ended: Ended) => void>>()
 
@@ -97,10 +101,12 @@ export const makeProcesses = (options: {
       ended: undefined
     }
     running.add(made)
+    journal.note("process", `${request.what} started`)
     const end = (exitCode: number, error: string | undefined) => {
       if (made.ended !== undefined) return
       closeQuietly(cwd)
       running.delete(made)
+      journal.note("process", `${request.what} ended: ${error ?? "exit status 0"}`)
       const ended = { exitCode, error }
       made.ended = ended
       for (const listener of listeners.get(made) ?? []) listener(ended)

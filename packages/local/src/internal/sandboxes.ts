@@ -8,10 +8,14 @@ import type { ApiError } from "./apiError.js"
 import { conflict, runtimeError, sandboxNotFound } from "./apiError.js"
 import type { Codes } from "./codes.js"
 import { makeCodes } from "./codes.js"
-import type { Commands } from "./commands.js"
+import type { Command, Commands } from "./commands.js"
 import { makeCommands } from "./commands.js"
+import type { Policy } from "./egress.js"
+import { Egress } from "./egress.js"
+import { iso } from "./http.js"
 import { secret, uuid } from "./ids.js"
 import type { Instance, Isolation } from "./isolation.js"
+import { Journal } from "./journal.js"
 import type { PipePool } from "./pipes.js"
 import type { ToolError } from "./process.js"
 import type { Processes } from "./processes.js"
@@ -40,6 +44,8 @@ export interface SandboxSpec {
   readonly resourceLimits: unknown
   readonly extensions: unknown
   readonly timeoutSeconds: number | undefined
+  readonly policy: Policy | undefined
+  readonly credentialProxy: boolean
 }
 
 export interface Sandbox {
@@ -47,6 +53,10 @@ export interface Sandbox {
   readonly spec: SandboxSpec
   readonly createdAt: number
   readonly instance: Instance
+  readonly journal: Journal
+  readonly egress: Egress
+  /** Where it runs, which some have no need for. */
+  entrypoint: Command | undefined
   readonly processes: Processes
   readonly commands: Commands
   readonly codes: Codes
@@ -190,7 +200,9 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           const instance = yield* isolation
             .create({ id, directory, layers })
             .pipe(Effect.mapError(fromTool("The sandbox could not be started")))
-          const processes = makeProcesses({ instance, env: spec.env })
+          const journal = new Journal(() => clock.unsafeCurrentTimeMillis())
+          journal.note("runtime", `isolation: ${isolation.mode}, ${isolation.description}`)
+          const processes = makeProcesses({ instance, env: spec.env, journal })
           const commands = yield* makeCommands({ instance, processes, pipes, logs: `${directory}/logs` }).pipe(
             Scope.extend(scope)
           )
@@ -211,6 +223,9 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             spec,
             createdAt,
             instance,
+            journal,
+            egress: new Egress(spec.policy, spec.credentialProxy),
+            entrypoint: undefined,
             processes,
             commands,
             codes,
@@ -230,14 +245,21 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           return sandbox
         }).pipe(Effect.tapErrorCause(() => undo))
         sandboxes.set(id, sandbox)
+        sandbox.journal.note(
+          "lifecycle",
+          `created${spec.snapshotId === undefined ? "" : ` from snapshot ${spec.snapshotId}`}`
+        )
         if (sandbox.expiresAt !== undefined) yield* Effect.forkIn(Effect.interruptible(expire(sandbox)), scope)
         yield* Effect.forkIn(Effect.interruptible(watch(sandbox)), scope)
         if (!idle(spec.entrypoint)) {
-          yield* sandbox.commands
-            .startEntrypoint(spec.entrypoint)
-            .pipe(
-              Effect.catchAll((error) => Effect.logWarning(`sandglass-local: entrypoint of ${id}: ${error.message}`))
-            )
+          yield* sandbox.commands.startEntrypoint(spec.entrypoint).pipe(
+            Effect.tap((command) =>
+              Effect.sync(() => {
+                sandbox.entrypoint = command
+              })
+            ),
+            Effect.catchAll((error) => Effect.logWarning(`sandglass-local: entrypoint of ${id}: ${error.message}`))
+          )
         }
         return sandbox
       }).pipe(Effect.uninterruptible)
@@ -245,6 +267,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
     const watch = (sandbox: Sandbox) =>
       Effect.map(sandbox.instance.died, () => {
         if (sandbox.status.state !== "Stopping") {
+          sandbox.journal.note("lifecycle", "failed: the first process is gone")
           sandbox.status = status("Failed", "RUNTIME_ERROR", "The sandbox's first process is gone")
         }
       })
@@ -256,6 +279,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           Effect.catchTag("ToolError", (error) => Effect.fail(fromTool("pause")(error))),
           Effect.tap(() =>
             Effect.sync(() => {
+              sandbox.journal.note("lifecycle", "paused")
               sandbox.status = status("Paused", "USER_PAUSE", "The sandbox is paused")
             })
           ),
@@ -272,6 +296,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           Effect.tap(() =>
             Effect.sync(() => {
               sandbox.token = secret()
+              sandbox.journal.note("lifecycle", "resumed")
               sandbox.status = status("Running", "CONTAINER_RUNNING", "The sandbox is running")
             })
           ),
@@ -283,6 +308,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       Effect.flatMap(get(id), (sandbox) => {
         const timed = sandbox.expiresAt !== undefined
         sandbox.expiresAt = expiresAt
+        sandbox.journal.note("lifecycle", `to expire at ${iso(expiresAt)}`)
         return timed ? Effect.succeed(sandbox) : Effect.as(Effect.forkIn(expire(sandbox), sandbox.scope), sandbox)
       })
 
@@ -314,6 +340,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             // From here on, before the request is answered, so that nothing started after the answer is in the snapshot.
             Effect.zipRight(sandbox.open.close),
             Effect.tapError(() => sandbox.lock.release(1)),
+            Effect.tap(() => Effect.sync(() => sandbox.journal.note("lifecycle", "snapshot requested"))),
             Effect.zipRight(
               snapshots.create({
                 sandboxId: id,

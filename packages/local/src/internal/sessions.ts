@@ -117,6 +117,7 @@ export const makeSessions = (options: SessionsOptions): Effect.Effect<Sessions, 
       let process: Process
       try {
         process = processes.spawn({
+          what: `session ${session.id} (${request.command.slice(0, 200)})`,
           argv: [instance.shell, ...flags, "-c", script, "bash", request.cwd === undefined ? "" : "given"],
           cwd,
           stdio: ["ignore", pipe.writer, pipe.writer, begin, kept, command]

@@ -92,6 +92,7 @@ export const makeTerminals = (options: TerminalsOptions): Effect.Effect<Terminal
           now: () => clock.unsafeCurrentTimeMillis(),
           start: (mode, writers) =>
             processes.spawn({
+              what: `terminal ${id} (${command ?? "shell"}${mode === "pipe" ? ", pipes" : ""})`,
               argv: mode === "pty" && relay !== undefined ? relay.command(shell) : shell,
               cwd,
               envs: mode === "pty" && options.env["TERM"] === undefined ? { TERM: "xterm-256color" } : {},

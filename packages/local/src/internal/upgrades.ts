@@ -9,9 +9,10 @@ import * as FiberSet from "effect/FiberSet"
 import type * as Scope from "effect/Scope"
 import * as WS from "ws"
 import { ApiError } from "./apiError.js"
-import { execdUpgrade } from "./execd.js"
+import { execdUpgrade, running } from "./execd.js"
 import { uuid } from "./ids.js"
-import { EXECD_PORT, parseService } from "./routes.js"
+import { proxyUpgrade } from "./proxy.js"
+import { EGRESS_PORT, EXECD_PORT, parseService } from "./routes.js"
 import type { Sandboxes } from "./sandboxes.js"
 
 const MAX_FRAME = 16 * 1024 * 1024
@@ -64,7 +65,12 @@ export const serveUpgrades = (
     const upgraded = (request: Http.IncomingMessage, socket: Duplex, head: Buffer): Effect.Effect<void, ApiError> =>
       Effect.suspend(() => {
         const asked = parseService(request.url ?? "")
-        if (asked === undefined || asked.port !== EXECD_PORT) {
+        if (asked !== undefined && asked.port !== EXECD_PORT && asked.port !== EGRESS_PORT) {
+          return Effect.flatMap(Effect.flatMap(sandboxes.get(asked.id), running), () =>
+            proxyUpgrade(asked.port, asked.path + asked.search, request, socket, head)
+          )
+        }
+        if (asked?.port !== EXECD_PORT) {
           return Effect.fail(new ApiError({ status: 404, code: "NOT_FOUND", message: "There is no such WebSocket" }))
         }
         return execdUpgrade(
