@@ -273,6 +273,7 @@ export const make = (
           replay: Replay.empty,
           onDivergence: "fail",
           lastSeq: 0,
+          lineage: [],
           ...rest
         }
       })
@@ -330,6 +331,17 @@ export const make = (
           : Math.max(own, yield* Replay.inheritedSequence(ledger, sandboxId))
       })
 
+    /** What a sandbox was resumed from, newest first. */
+    const ancestors = (details: SandboxDetails | undefined) =>
+      Effect.gen(function* () {
+        const ids: Array<string> = []
+        for (let parent = details?.resumedFrom; parent !== undefined && !ids.includes(parent); ) {
+          ids.push(parent)
+          parent = (yield* known(parent))?.resumedFrom
+        }
+        return ids
+      })
+
     const connect = (sandboxId: string, own: ConnectOptions = {}) =>
       Effect.gen(function* () {
         const details = yield* known(sandboxId)
@@ -347,7 +359,8 @@ export const make = (
           sandboxId,
           yield* session("Sandboxes.connect", base, details, {
             links: { attached: true },
-            lastSeq: yield* lastSeq(sandboxId, details)
+            lastSeq: yield* lastSeq(sandboxId, details),
+            lineage: yield* ancestors(details)
           }),
           details !== undefined
         )
@@ -362,6 +375,7 @@ export const make = (
           yield* session("Sandboxes.resume", rest, details, {
             links: { snapshotId: checkpoint.snapshotId, resumedFrom: checkpoint.sandboxId },
             replay: yield* Replay.load(ledger, checkpoint),
+            lineage: [checkpoint.sandboxId, ...(yield* ancestors(yield* known(checkpoint.sandboxId)))],
             onDivergence: onDivergence ?? "fail"
           })
         )

@@ -59,6 +59,8 @@ export interface Session {
   readonly onDivergence: "fail" | "live"
   /** The sequence of the last exec that this session has recorded already. */
   readonly lastSeq: number
+  /** The sandboxes that it was resumed from, newest first. */
+  readonly lineage: ReadonlyArray<string>
   readonly detached: boolean
   /** Fields of `sandbox.created` beside id, run and resources. */
   readonly links: { readonly [key: string]: Json | undefined }
@@ -343,6 +345,7 @@ const handle = (
               name: forkName,
               replay: Replay.empty,
               lastSeq: 0,
+              lineage: [],
               detached: options?.detached ?? false,
               links: { snapshotId, forkedFrom: snapshotId, parentSandboxId: id }
             }
@@ -415,6 +418,7 @@ const makeContext = (
       replay: yield* Ref.make(session.replay),
       onDivergence: session.onDivergence,
       sequence: { last: session.lastSeq, sessions: 0 },
+      lineage: session.lineage,
       nextId: services.nextId,
       keyUses: new Map(),
       divergence: { keys: undefined },

@@ -16,6 +16,7 @@ import type * as Replay from "../../Replay.js"
 import type { ExecFailure, LanguageError } from "../../SandboxError.js"
 import { SandboxError } from "../../SandboxError.js"
 import type { ComposedHooks, HookSandbox } from "../../SandboxHooks.js"
+import type { SessionPlace } from "./shell.js"
 
 /** What the execs of one sandbox handle share. The mutable parts are touched only in synchronous steps. */
 export interface ExecContext {
@@ -26,6 +27,8 @@ export interface ExecContext {
   readonly replay: Ref.Ref<Replay.ReplayIndex>
   readonly onDivergence: "fail" | "live"
   readonly sequence: { last: number; sessions: number }
+  /** The sandboxes that this one was resumed from, newest first. */
+  readonly lineage: ReadonlyArray<string>
   /** How many execs of each key have completed or were replayed. */
   readonly keyUses: Map<string, number>
   /** Set when the program has diverged: the keys it had used, for the next `exec.started`. */
@@ -94,10 +97,14 @@ export interface Driver {
 /** What makes the commands of one session a sequence: the state that each leaves to the next. */
 export interface ExecSession {
   readonly name: string
-  /** The shell script that runs a command with the session's state. */
-  readonly script: (command: string, options: ExecOptions) => string
+  readonly place: SessionPlace
+  /** The user that its state was last given to. Undefined: the sandbox's own. */
+  owner: number | undefined
   readonly oneAtATime: Effect.Semaphore
 }
+
+/** What failed before a command was sent: it has certainly not run. */
+export const notStarted = new WeakSet<OpenSandboxError>()
 
 /** Refuses what makes no sense, and what comes after the sandbox was closed. */
 export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {

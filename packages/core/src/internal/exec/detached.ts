@@ -13,7 +13,7 @@ import { ExecError } from "../../SandboxError.js"
 import { jsonField, stringField } from "../json.js"
 import { OutputTail } from "../output.js"
 import type { ExecContext, Execution, Location, Outcome, Spec } from "./context.js"
-import { validate } from "./context.js"
+import { notStarted, validate } from "./context.js"
 import { request, send } from "./drivers.js"
 import { lookup, replayed, tellsOfSignal } from "./execution.js"
 import * as InternalExec from "./handles.js"
@@ -260,7 +260,7 @@ export const startDetached = (
     }
     const execId = (yield* context.nextId).slice(0, 12)
     const started = yield* context.ledger.append(startedEvent(context, spec, seq, execId, true))
-    const commandId = yield* send(context, spec, request(context, spec, true)).pipe(
+    const commandId = yield* send(context, spec, request(context, spec, true), true).pipe(
       Stream.filterMap((event) => (event._tag === "Init" ? Option.some(event.commandId) : Option.none())),
       Stream.runHead,
       Effect.flatMap(
@@ -276,7 +276,9 @@ export const startDetached = (
             failedEvent(
               context,
               { seq, execId },
-              error._tag === "OpenSandboxError" && error.status !== undefined ? "rejected" : "lost",
+              error._tag === "OpenSandboxError" && (error.status !== undefined || notStarted.has(error))
+                ? "rejected"
+                : "lost",
               error.message
             )
           )

@@ -1,31 +1,154 @@
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
+import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
+import type { ExecOptions } from "../../Exec.js"
 import type { ExecdEvent, TerminalConnection, TerminalEvent } from "../../Execd.js"
-import type { OpenSandboxError } from "../../OpenSandboxError.js"
+import { OpenSandboxError } from "../../OpenSandboxError.js"
 import { bounded } from "../bounded.js"
-import type { Driver, ExecContext, RunEvent, Spec } from "./context.js"
+import type { Driver, ExecContext, ExecSession, RunEvent, Spec } from "./context.js"
+import { notStarted } from "./context.js"
 import * as Script from "./shell.js"
 import { commandLine, exportVariables } from "./shell.js"
 
-/** Sends a command the way that its options ask for: as the script that comes of them, after its input. */
-export const send = <A>(
+type Variables = ExecOptions["env"]
+
+/** Runs a script of ours to its end, as the sandbox's own user. */
+export const runScript = (
+  { execd }: ExecContext,
+  command: string
+): Effect.Effect<
+  { readonly exitCode: number | undefined; readonly stdout: string; readonly stderr: string },
+  OpenSandboxError
+> =>
+  execd.command({ command, timeout: "30 seconds" }).pipe(
+    Stream.runFold({ exitCode: undefined as number | undefined, stdout: "", stderr: "" }, (result, event) => {
+      if (event._tag === "Output") return { ...result, [event.stream]: result[event.stream] + event.text }
+      return event._tag === "Exit" ? { ...result, exitCode: event.exitCode } : result
+    })
+  )
+
+/** Marks what fails before the command is sent. */
+const beforeStart = <A, R>(self: Effect.Effect<A, OpenSandboxError, R>): Effect.Effect<A, OpenSandboxError, R> =>
+  Effect.tapError(self, (error) => Effect.sync(() => notStarted.add(error)))
+
+/** The folder of inputs; a command may remove from it what it knows the name of, whoever it runs as. */
+const inputs = "/tmp/.sandglass-input"
+
+/** Uploads what a command is to read; on a failure, or when the command has not taken it at the end of the scope, it is removed. */
+const uploadInput = (
+  { execd, nextId }: ExecContext,
+  { stdin, uid }: ExecOptions,
+  isTaken: () => boolean
+): Effect.Effect<string | undefined, OpenSandboxError, Scope.Scope> =>
+  Effect.gen(function* () {
+    if (stdin === undefined) return undefined
+    const path = `${inputs}/${yield* nextId}`
+    if (uid !== undefined) yield* execd.makeDirectories({ [inputs]: { mode: "733" } })
+    yield* Effect.addFinalizer(() =>
+      Effect.suspend(() =>
+        isTaken()
+          ? Effect.void
+          : bounded(
+              "removing the input of a command",
+              "5 seconds",
+              Effect.catchIf(
+                execd.removeFiles([path]),
+                (error) => error.reason === "NotFound",
+                () => Effect.void
+              )
+            )
+      )
+    )
+    // Another user's command has to be able to read it.
+    yield* execd.upload([{ path, content: stdin, mode: uid === undefined ? "600" : "644" }])
+    return path
+  })
+
+/** A session's state belongs to whoever runs its next command; the sandbox's own user may read and write it anyway. */
+const handOver = (context: ExecContext, session: ExecSession, uid: number | undefined) =>
+  Effect.gen(function* () {
+    if (uid === session.owner) return
+    if (uid !== undefined) {
+      const { exitCode, stderr } = yield* runScript(context, Script.handSessionTo(session.place, uid))
+      if (exitCode !== 0) {
+        return yield* new OpenSandboxError({
+          module: "Execd",
+          method: "command",
+          reason: "ServerError",
+          description: `the session's state could not be given to user ${uid}: ${stderr.trim()}`
+        })
+      }
+    }
+    session.owner = uid
+  })
+
+/** Takes the line that tells of a script's own failure out of the output, and tells it as the reason of the end. */
+const translateFailure = (nonce: string) => {
+  const mark = Script.failureMark(nonce)
+  const line = new RegExp(`${mark}(.*)\\n?`)
+  let last = ""
+  let failure: string | undefined
+  return (event: RunEvent): RunEvent => {
+    if (event._tag === "Output" && event.stream === "stderr") {
+      last = (last + event.text).slice(-4096)
+      failure ??= line.exec(last)?.[1]
+      return event.text.includes(mark)
+        ? { _tag: "Output", stream: "stderr", text: event.text.replace(line, "") }
+        : event
+    }
+    return event._tag === "Exit" && event.exitCode === undefined && failure !== undefined
+      ? { ...event, message: failure }
+      : event
+  }
+}
+
+/**
+ * Sends a command the way that its options ask for. Where they need a script around it, that is what is sent, with the command's variables
+ * under other names.
+ */
+export const send = (
   context: ExecContext,
   spec: Spec,
-  run: (script: string) => Stream.Stream<A, OpenSandboxError>
-): Stream.Stream<A, OpenSandboxError> => {
-  const { idempotencyKey, shell, stdin, uid } = spec.options
-  const inShell = shell === undefined ? spec.command : commandLine([shell, "-c", spec.command])
-  const inSession = spec.session === undefined ? inShell : spec.session.script(inShell, spec.options)
-  const once = idempotencyKey === undefined ? inSession : Script.once(context.sandbox.id, idempotencyKey, inSession)
-  if (stdin === undefined) return run(once)
-  return Stream.unwrap(
+  run: (command: string, variables: Variables) => Stream.Stream<RunEvent, OpenSandboxError>,
+  background = false
+): Stream.Stream<RunEvent, OpenSandboxError> => {
+  const { options, session } = spec
+  const { cwd, env = {}, idempotencyKey, shell, stdin, uid } = options
+  const command = shell === undefined ? spec.command : commandLine([shell, "-c", spec.command])
+  if (session === undefined && idempotencyKey === undefined && stdin === undefined) return run(command, options.env)
+  return Stream.unwrapScoped(
     Effect.gen(function* () {
-      const path = `/tmp/.sandglass-stdin-${yield* context.nextId}`
-      // Another user's command has to be able to read it.
-      yield* context.execd.upload([{ path, content: stdin, mode: uid === undefined ? "600" : "644" }])
-      return run(Script.withInput(path, once))
+      const nonce = (yield* context.nextId).slice(0, 16)
+      let taken = false
+      if (session !== undefined) yield* beforeStart(handOver(context, session, uid))
+      const input = yield* beforeStart(uploadInput(context, options, () => taken))
+      const script = Script.script({
+        nonce,
+        command,
+        variables: Object.keys(env),
+        input,
+        session: session?.place,
+        cwd,
+        once:
+          idempotencyKey === undefined
+            ? undefined
+            : {
+                sandboxId: context.sandbox.id,
+                key: idempotencyKey,
+                identity: [spec.command, shell, cwd, session?.name]
+              }
+      })
+      const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [Script.variableOf(name), value]))
+      return Stream.map(run(script, variables), translateFailure(nonce)).pipe(
+        Stream.tap((event) =>
+          Effect.sync(() => {
+            // In the foreground it may yet be stopped before it has looked.
+            taken ||= background || event._tag === "Output" || (event._tag === "Exit" && event.exitCode !== undefined)
+          })
+        )
+      )
     })
   )
 }
@@ -33,12 +156,12 @@ export const send = <A>(
 /** A command of the server's own kind. */
 export const request =
   ({ execd }: ExecContext, { options, session }: Spec, background?: true) =>
-  (command: string): Stream.Stream<ExecdEvent, OpenSandboxError> =>
+  (command: string, env: Variables = options.env): Stream.Stream<ExecdEvent, OpenSandboxError> =>
     execd.command({
       command,
       // A session has a directory of its own to start from.
       cwd: session === undefined ? options.cwd : undefined,
-      env: options.env,
+      env,
       timeout: options.timeout,
       uid: options.uid,
       gid: options.gid,
@@ -92,15 +215,14 @@ export const terminalEvents = (
 
 /** A byte-exact way to run a command: over pipes instead of the line-based endpoint. */
 export const pipeDriver = (context: ExecContext, spec: Spec): Driver => {
-  const { cwd, env, timeout } = spec.options
-  const variables = Object.entries(env ?? {}).map(([name, value]): readonly [string, string] => [
-    name,
-    typeof value === "string" ? value : Redacted.value(value)
-  ])
-  const events = send(context, spec, (script) =>
+  const { cwd, timeout } = spec.options
+  const events = send(context, spec, (script, env = {}) =>
     terminalEvents(context, {
       pipe: true,
-      command: exportVariables(variables, script),
+      command: exportVariables(
+        Object.entries(env).map(([name, value]) => [name, typeof value === "string" ? value : Redacted.value(value)]),
+        script
+      ),
       cwd: spec.session === undefined ? cwd : undefined
     })
   )

@@ -24,7 +24,7 @@ import { bounded } from "../bounded.js"
 import { jsonField } from "../json.js"
 import { OutputTail } from "../output.js"
 import type { CodeValue, ExecContext, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
-import { validate } from "./context.js"
+import { notStarted, validate } from "./context.js"
 import { commandDriver, pipeDriver } from "./drivers.js"
 import {
   codeValue,
@@ -335,6 +335,11 @@ const live = (
       }
 
       const onError = (error: Option.Option<OpenSandboxError>): Effect.Effect<Step, ExecFailure> => {
+        if (Option.isSome(error) && notStarted.has(error.value)) {
+          state.failure = { reason: "rejected", message: error.value.message }
+          state.ended = true
+          return Effect.succeed({ _tag: "Failed", chunks: [], error: error.value })
+        }
         if (Option.isNone(error) || error.value.reason === "Transport" || error.value.reason === "Timeout") {
           return onLost(Option.getOrUndefined(error))
         }

@@ -27,11 +27,12 @@ import type {
 import type { Cursor } from "../../LedgerEvent.js"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { SessionOptions } from "../../Sandbox.js"
-import type { CodeFailure, ExecFailure } from "../../SandboxError.js"
+import type { CodeFailure, ExecFailure, SandboxErrorReason, SandboxFailure } from "../../SandboxError.js"
 import { CodeError, CommandError, ExecError, SandboxError } from "../../SandboxError.js"
 import { bounded } from "../bounded.js"
 import { OutputCollector, OutputTail } from "../output.js"
 import type { Driver, ExecContext, ExecSession, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
+import { runScript } from "./drivers.js"
 import { execution } from "./execution.js"
 import { recordedOutput, toOutput } from "./record.js"
 import * as Script from "./shell.js"
@@ -336,35 +337,39 @@ export const createCodeContext = (
     }))
   )
 
-/** A session in a scope; what it kept in the container is forgotten with it. */
+/** A session in a scope. Whoever made it makes the container forget it at the end. */
 export const createSession = (
   context: ExecContext,
   options: SessionOptions = {}
-): Effect.Effect<Session, SandboxError, Scope.Scope> =>
+): Effect.Effect<Session, SandboxFailure, Scope.Scope> =>
   Effect.gen(function* () {
-    const name = options.name ?? String(++context.sequence.sessions)
-    if (name.trim() === "") {
-      return yield* new SandboxError({
-        method: "Sandbox.createSession",
-        reason: "InvalidOptions",
-        description: "the name is blank",
-        sandboxId: context.sandbox.id
-      })
-    }
-    const session: ExecSession = {
-      name,
-      script: (command, own) => Script.inSession(name, options, command, own),
-      oneAtATime: yield* Effect.makeSemaphore(1)
-    }
-    yield* Effect.addFinalizer(() =>
-      context.isClosed()
-        ? Effect.void
-        : bounded(
-            "forgetting a session",
-            "5 seconds",
-            Stream.runDrain(context.execd.command({ command: Script.forgetSession(name) }))
-          )
+    const failed = (reason: SandboxErrorReason, description: string) =>
+      new SandboxError({ method: "Sandbox.createSession", reason, description, sandboxId: context.sandbox.id })
+    if (options.name?.trim() === "") return yield* failed("InvalidOptions", "the name is blank")
+    const from = ++context.sequence.sessions
+    const { name, place } = yield* Effect.acquireRelease(
+      Effect.gen(function* () {
+        const { exitCode, stderr, stdout } = yield* runScript(
+          context,
+          Script.createSession({ sandboxId: context.sandbox.id, name: options.name, from, lineage: context.lineage })
+        )
+        const [how, name, folder] = stdout.split("\n")
+        if (exitCode !== 0 || name === undefined || folder === undefined) {
+          return yield* failed("StartFailed", `the session could not be set up: ${stderr.trim() || stdout.trim()}`)
+        }
+        if (options.name === undefined) context.sequence.sessions = Math.max(context.sequence.sessions, Number(name))
+        return {
+          name: options.name ?? name,
+          place: { folder, initial: options.cwd },
+          made: how === "made"
+        }
+      }),
+      ({ made, place }) =>
+        context.isClosed() || !made
+          ? Effect.void
+          : bounded("forgetting a session", "5 seconds", runScript(context, Script.forgetSession(place)))
     )
+    const session: ExecSession = { name, place, owner: undefined, oneAtATime: yield* Effect.makeSemaphore(1) }
     return {
       name,
       exec: (command, own = {}) => new ExecImpl(context, { command: commandLine(command), options: own, session })
