@@ -1,6 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, LedgerError, LedgerStore } from "@sandglass/core"
 import * as Arr from "effect/Array"
+import * as Cause from "effect/Cause"
+import * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
@@ -23,7 +25,7 @@ const backend = (overrides: Partial<LedgerStore.LedgerStore>) => {
     append: (rows) =>
       Effect.sync(() => {
         batches.push(rows)
-        return rows.map(() => ++id)
+        return rows.map(({ ts }) => ({ ts, id: ++id }))
       }),
     joined: Effect.succeed(false),
     page: () => Effect.succeed({ rows: [], next: undefined }),
@@ -160,6 +162,89 @@ describe("LedgerStore.makeLedger", () => {
         plain.batches.flat().map(({ payload }) => payload),
         ["0", "1", "2"]
       )
+    })
+  )
+
+  it.live("interrupting the append that starts a commit never stops the ones after it", () =>
+    Effect.gen(function* () {
+      const ledger = yield* LedgerStore.makeLedger(backend({}).store)
+      for (let ops = 16; ops < 80; ops++) {
+        // Interrupted at every place where a fiber can be.
+        const fiber = yield* ledger
+          .append({ ...base, event: "interrupted" })
+          .pipe(Effect.withMaxOpsBeforeYield(ops), Effect.fork)
+        yield* Effect.yieldNow()
+        yield* Fiber.interrupt(fiber)
+        const next = yield* Effect.timeoutOption(ledger.append({ ...base, event: "next" }), "2 seconds")
+        assert.isTrue(Option.isSome(next), `${ops}`)
+      }
+    })
+  )
+
+  it.effect("an append with refused rows is not cut in two by an interruption, in a transaction of the caller's", () =>
+    Effect.gen(function* () {
+      const plain = backend({})
+      const { store } = backend({
+        joined: Effect.succeed(true),
+        append: (rows) =>
+          Effect.zipRight(
+            Effect.yieldNow(),
+            rows.some(({ event }) => event === "refused") ? Effect.fail(error("Constraint")) : plain.append(rows)
+          )
+      })
+      const ledger = yield* LedgerStore.makeLedger(store)
+      for (let turns = 0; turns < 12; turns++) {
+        const fiber = yield* Effect.fork(
+          ledger.appendAll(Arr.makeBy(8, (index) => ({ ...base, event: index === 5 ? "refused" : "note" })))
+        )
+        for (let turn = 0; turn < turns; turn++) {
+          yield* Effect.yieldNow()
+        }
+        yield* Fiber.interrupt(fiber)
+        assert.include([0, 7], plain.batches.splice(0).flat().length)
+      }
+    })
+  )
+
+  it.effect("a defect of a backend stays a defect, of that append alone", () =>
+    Effect.gen(function* () {
+      const plain = backend({})
+      const broken = new Error("broken")
+      for (const append of [
+        () => Effect.die(broken),
+        () => {
+          throw broken
+        }
+      ]) {
+        const { store } = backend({
+          append: (rows) => (rows.some(({ event }) => event === "bad") ? append() : plain.append(rows)),
+          page: append
+        })
+        const ledger = yield* LedgerStore.makeLedger(store)
+        for (const operation of [ledger.append({ ...base, event: "bad" }), Stream.runDrain(ledger.read())]) {
+          const cause = yield* Effect.flip(Effect.sandbox<unknown, LedgerError.LedgerError, never>(operation))
+          assert.include(String(Option.getOrUndefined(Cause.dieOption(cause))), "broken")
+        }
+        yield* ledger.append({ ...base, event: "good" })
+      }
+    })
+  )
+
+  it.effect("what commits has nothing of the context of the append that happened to start it", () =>
+    Effect.gen(function* () {
+      class Mine extends Context.Tag("Mine")<Mine, string>() {}
+      const plain = backend({})
+      const seen: Array<boolean> = []
+      const { store } = backend({
+        append: (rows) =>
+          Effect.flatMap(Effect.context<never>(), (context) => {
+            seen.push(Option.isSome(Context.getOption(context, Mine)))
+            return plain.append(rows)
+          })
+      })
+      const ledger = yield* LedgerStore.makeLedger(store)
+      yield* Effect.provideService(ledger.append({ ...base, event: "note" }), Mine, "mine")
+      assert.deepStrictEqual(seen, [false])
     })
   )
 

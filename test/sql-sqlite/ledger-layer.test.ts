@@ -1,8 +1,9 @@
 import { Database } from "bun:sqlite"
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import * as SqlClient from "@effect/sql/SqlClient"
+import type { SqlError } from "@effect/sql/SqlError"
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, LedgerError } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
@@ -102,6 +103,43 @@ describe("SqliteLedger.layer", () => {
       yield* failsToOpen("/proc/sandglass/ledger.db")
     })
   )
+
+  for (const [what, lose] of [
+    ["deleted", (filename: string) => rmSync(dirname(filename), { recursive: true })],
+    [
+      "replaced",
+      (filename: string) => {
+        copyFileSync(filename, `${filename}.copy`)
+        renameSync(`${filename}.copy`, filename)
+      }
+    ],
+    ["moved away with its folder", (filename: string) => renameSync(dirname(filename), `${dirname(filename)}-moved`)]
+  ] satisfies ReadonlyArray<readonly [string, (filename: string) => void]>) {
+    it.scoped(`a file that is ${what} while it is open is an error, and no silent loss`, () =>
+      Effect.gen(function* () {
+        const filename = join(yield* folder, "data", "ledger.db")
+        const context = yield* open(filename)
+        const ledger = Context.get(context, Ledger.Ledger)
+        const sql = Context.get(context, SqlClient.SqlClient)
+        yield* ledger.append(note)
+        lose(filename)
+        for (const operation of [
+          ledger.append(note),
+          ledger.appendAll([note, note]),
+          sql.withTransaction(ledger.append(note)),
+          ledger.deleteSandbox(note.sandboxId),
+          ledger.putEnvironment({ name: "env", snapshotId: "snap", image: "img", builtAt: 1 }),
+          Stream.runDrain(ledger.read()),
+          Stream.runDrain(ledger.tail({ afterId: 1 }))
+        ]) {
+          const error = yield* Effect.flip(Effect.asVoid<unknown, LedgerError.LedgerError | SqlError, never>(operation))
+          assert.instanceOf(error, LedgerError.LedgerError)
+          assert.strictEqual(error.reason, "Connection")
+          assert.include(error.message, filename)
+        }
+      })
+    )
+  }
 
   it.scopedLive("waits for a database that another connection keeps locked", () =>
     Effect.gen(function* () {

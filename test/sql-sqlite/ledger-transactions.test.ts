@@ -7,7 +7,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Ledger, SqlLedger } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import * as Context from "effect/Context"
+import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Stream from "effect/Stream"
 
@@ -100,6 +102,102 @@ describe("SqliteLedger and transactions", () => {
       assert.strictEqual((yield* ledger.environments).length, 1)
       assert.deepStrictEqual(yield* other`SELECT * FROM orders`, [])
       assert.deepStrictEqual(yield* other`SELECT name FROM sqlite_master WHERE name LIKE 'alineo%'`, [])
+    }).pipe(Effect.provide(memory))
+  )
+
+  it.effect("what outlives its transaction does not slip into that of somebody else", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const ledger = yield* Ledger.Ledger
+      yield* sql`CREATE TABLE orders (id INTEGER)`
+      const start = yield* Deferred.make<void>()
+      const late = (event: string) =>
+        Effect.forkDaemon(Effect.zipRight(Deferred.await(start), ledger.append({ ...base, event })))
+      const fibers = yield* sql.withTransaction(
+        Effect.gen(function* () {
+          const plain = yield* late("plain")
+          const nested = yield* sql.withTransaction(late("nested"))
+          const own = yield* Effect.forkDaemon(
+            Effect.zipRight(
+              Deferred.await(start),
+              sql.withTransaction(
+                Effect.zipRight(sql`INSERT INTO orders VALUES (1)`, ledger.append({ ...base, event: "own" }))
+              )
+            )
+          )
+          return [plain, nested, own]
+        })
+      )
+      yield* Effect.flip(
+        sql.withTransaction(
+          Effect.gen(function* () {
+            yield* ledger.append({ ...base, event: "undone" })
+            yield* Deferred.succeed(start, undefined)
+            for (let turn = 0; turn < 100; turn++) {
+              yield* Effect.yieldNow()
+            }
+            assert.deepStrictEqual(yield* events, ["undone"])
+            yield* rollback
+          })
+        )
+      )
+      const stored = yield* Effect.forEach(fibers, Fiber.join)
+      assert.deepStrictEqual(new Set(yield* events), new Set(["plain", "nested", "own"]))
+      assert.strictEqual(new Set(stored.map(({ id }) => id)).size, 3)
+      assert.strictEqual((yield* sql`SELECT * FROM orders`).length, 1)
+    }).pipe(Effect.provide(memory))
+  )
+
+  it.effect("children join the transaction that they run in, savepoints included", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const ledger = yield* Ledger.Ledger
+      const many = (event: string) => ledger.appendAll(Array.from({ length: 600 }, () => ({ ...base, event })))
+      const work = Effect.gen(function* () {
+        const start = yield* Deferred.make<void>()
+        // Forked in a savepoint that is over when it appends: the transaction is not.
+        const late = yield* sql.withTransaction(Effect.fork(Effect.zipRight(Deferred.await(start), many("late"))))
+        yield* Effect.all([many("a"), many("b"), many("c")], { concurrency: "unbounded" }).pipe(
+          // As many turns for the others as can be.
+          Effect.withMaxOpsBeforeYield(20)
+        )
+        yield* Deferred.succeed(start, undefined)
+        yield* Fiber.join(late)
+      })
+      yield* Effect.flip(sql.withTransaction(Effect.zipRight(work, rollback)))
+      assert.deepStrictEqual(yield* events, [])
+      yield* sql.withTransaction(work)
+      const stored = yield* events
+      for (const event of ["a", "b", "c", "late"]) {
+        assert.strictEqual(stored.filter((_) => _ === event).length, 600)
+      }
+    }).pipe(Effect.provide(memory))
+  )
+
+  it.effect("a transaction does not end in the middle of what a child appends", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const ledger = yield* Ledger.Ledger
+      for (let turns = 0; turns < 60; turns += 3) {
+        const event = `child ${turns}`
+        const child = yield* sql.withTransaction(
+          Effect.gen(function* () {
+            const fiber = yield* Effect.forkDaemon(
+              Effect.withMaxOpsBeforeYield(
+                ledger.appendAll(Array.from({ length: 400 }, () => ({ ...base, event }))),
+                20
+              )
+            )
+            for (let turn = 0; turn < turns; turn++) {
+              yield* Effect.yieldNow()
+            }
+            return fiber
+          })
+        )
+        yield* Effect.flip(sql.withTransaction(Effect.zipRight(Effect.yieldNow(), rollback)))
+        yield* Fiber.join(child)
+        assert.strictEqual((yield* events).filter((_) => _ === event).length, 400)
+      }
     }).pipe(Effect.provide(memory))
   )
 

@@ -147,7 +147,8 @@ export interface EnvironmentRecord {
 }
 
 /**
- * Everything that sandboxes did, in the order in which it happened.
+ * Everything that sandboxes did, in the order in which it happened: the `ts` of an entry is the time of its append, or
+ * that of the latest entry before it where that is later.
  *
  * @example
  * ```ts
@@ -173,11 +174,17 @@ export interface EnvironmentRecord {
 export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
   Ledger,
   {
-    /** Appends one event. It is durable when this returns. */
+    /**
+     * Appends one event. It is durable when this returns, or, in a transaction of the application, with that transaction.
+     *
+     * An append that is interrupted has written all of its events, or none. Events that still wait for the commit of
+     * others are withdrawn; once their own commit is under way they are written, though nobody is told. In a transaction
+     * of the application what was written of them is undone, unless they had all been written.
+     */
     readonly append: (event: EventInput) => Effect.Effect<LedgerEntry, LedgerError>
     /**
      * Appends many, in order. The events that can be stored are stored even if others cannot; then it fails with
-     * `InvalidEvent` and the `rejected` positions.
+     * `InvalidEvent` and the `rejected` positions. Interrupted, it has stored all that can be, or nothing.
      */
     readonly appendAll: (events: ReadonlyArray<EventInput>) => Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError>
     /** Entries in `(ts, id)` order, page by page. */

@@ -20,7 +20,6 @@ export const TypeId = "~@sandglass/core/LedgerError"
  * - `Constraint`: the database refused the row
  * - `InvalidEvent`: the event cannot be stored as given (see `rejected`); nothing of *it* was written
  * - `InvalidQuery`: a filter, a limit or a cursor makes no sense
- * - `Codec`: a stored row cannot be read back
  * - `Unknown`: anything else; look at `cause`
  *
  * @since 0.1.0
@@ -32,7 +31,6 @@ export const LedgerErrorReason = Schema.Literal(
   "Constraint",
   "InvalidEvent",
   "InvalidQuery",
-  "Codec",
   "Unknown"
 )
 

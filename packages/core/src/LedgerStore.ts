@@ -131,10 +131,12 @@ export interface LedgerStore {
   /** True for a database that refuses NUL and lone surrogates inside JSON. */
   readonly restrictedJson: boolean
   /**
-   * All rows or none, in order; returns their ids. Fails with `Constraint` where the database refuses the data: the
-   * rows are then tried in smaller groups until only the refused ones are left.
+   * All rows or none, in order; returns where each of them stands. The `ts` of a row is the earliest it may get: a store
+   * that other processes append to raises it to that of the latest row, so that nothing sorts before what was there.
+   * Fails with `Constraint` where the database refuses the data: the rows are then tried in smaller groups until only
+   * the refused ones are left.
    */
-  readonly append: (rows: NonEmptyReadonlyArray<NewRow>) => Effect.Effect<ReadonlyArray<number>, LedgerError>
+  readonly append: (rows: NonEmptyReadonlyArray<NewRow>) => Effect.Effect<ReadonlyArray<Cursor>, LedgerError>
   /**
    * Whether the calling fiber is in a transaction of its own that `append` joins. Its rows are then not merged with
    * those of other fibers into one commit.

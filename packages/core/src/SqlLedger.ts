@@ -1,7 +1,13 @@
 /**
  * The ledger in a SQL database: SQLite and Postgres, through whatever `SqlClient` the application has.
  *
- * An append joins a transaction that the application has opened with the same client, and only with the same.
+ * An append joins a transaction that the application has opened with the same client, and only with the same, as long as
+ * it is open: what a fiber appends that outlives the transaction it was forked in is committed on its own. To know when
+ * transactions end, a ledger replaces the `withTransaction` of the client by one that does the same and says so.
+ *
+ * `ts` never goes backwards, whatever the clocks of the processes say that append: on SQLite no entry sorts before one
+ * that was there. On Postgres none sorts before one that was committed when its own statement began; of entries that
+ * are appended at the same moment in several transactions each has the time of its own process.
  *
  * @since 0.1.0
  */
@@ -32,6 +38,11 @@ export interface Options {
   readonly contentionTimeout?: Duration.DurationInput | undefined
   /** Emits when another process may have appended something, so that `tail` need not wait for its next look. */
   readonly changes?: Stream.Stream<unknown, LedgerError> | undefined
+  /**
+   * Fails where the database is not the right one any more, for example because its file was deleted. Runs before every
+   * commit and after every query, so it had better be quick.
+   */
+  readonly verify?: Effect.Effect<void, LedgerError> | undefined
 }
 
 /**
@@ -44,9 +55,13 @@ export interface Options {
 export const make = Effect.fnUntraced(function* (
   options: Options = {}
 ): Effect.fn.Return<Context.Tag.Service<Ledger>, LedgerError, SqlClient.SqlClient> {
-  const sql = (yield* SqlClient.SqlClient).withoutTransforms()
+  const sql = yield* SqlClient.SqlClient
   const dialect = sql.onDialectOrElse({ pg: () => postgres, orElse: () => sqlite })
-  const transactions = yield* Transactions.make(sql, dialect.begin, options.contentionTimeout ?? "30 seconds")
+  const transactions = yield* Transactions.make(sql, {
+    begin: dialect.begin,
+    contentionTimeout: options.contentionTimeout ?? "30 seconds",
+    verify: options.verify ?? Effect.void
+  })
   yield* migrate(dialect, transactions)
   return yield* makeLedger({
     restrictedJson: dialect.restrictedJson,

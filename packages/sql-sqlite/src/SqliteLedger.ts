@@ -4,8 +4,9 @@
  * @since 0.1.0
  */
 
+import { statSync } from "node:fs"
 import { mkdir } from "node:fs/promises"
-import { dirname } from "node:path"
+import { dirname, resolve } from "node:path"
 import * as SqlClient from "@effect/sql/SqlClient"
 import { SqlError } from "@effect/sql/SqlError"
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
@@ -27,7 +28,10 @@ import type * as Scope from "effect/Scope"
  * @category models
  */
 export interface Options {
-  /** The file; missing folders are created. `:memory:` is a database of its own that ends with the layer. */
+  /**
+   * The file; missing folders are created. `:memory:` is a database of its own that ends with the layer. A ledger whose
+   * file is deleted or replaced while it is open fails with `Connection` from then on.
+   */
   readonly filename: string
   /**
    * How long the driver itself waits for another process to finish writing; it stops the whole process meanwhile. The
@@ -99,6 +103,30 @@ const makeClient = (options: Options): Effect.Effect<SqliteClient.SqliteClient, 
 }
 
 /**
+ * Fails when the file that was opened is not at its path any more: the database would go on without a word, in a file
+ * that nobody can open. A look at the inode, a microsecond or two; while the file is open, no other one gets its number.
+ */
+const makeVerify = (filename: string): Effect.Effect<Effect.Effect<void, LedgerError>, LedgerError> => {
+  const path = resolve(filename)
+  const lost = (description: string, cause?: unknown) =>
+    new LedgerError({ method: "verify", reason: "Connection", description, cause })
+  const identity = Effect.try({
+    try: () => {
+      const stats = statSync(path, { bigint: true, throwIfNoEntry: false })
+      return stats === undefined ? "" : `${stats.dev} ${stats.ino}`
+    },
+    catch: (cause) => lost(`cannot look at ${filename}`, cause)
+  })
+  return Effect.map(identity, (opened) =>
+    Effect.flatMap(identity, (now) =>
+      now === opened
+        ? Effect.void
+        : Effect.fail(lost(`${filename} was ${now === "" ? "deleted" : "replaced by another file"} while it was open`))
+    )
+  )
+}
+
+/**
  * Opens the file, brings its tables up to date, and closes it with the scope.
  *
  * @since 0.1.0
@@ -113,7 +141,8 @@ export const make = (
 > =>
   Effect.gen(function* () {
     const client = yield* makeClient(options)
-    const ledger = yield* SqlLedger.make(options).pipe(
+    const verify = isMemory(options.filename) ? Effect.void : yield* makeVerify(options.filename)
+    const ledger = yield* SqlLedger.make({ ...options, verify }).pipe(
       Effect.provideService(SqlClient.SqlClient, client),
       Effect.mapError((error) =>
         error.reason === "Contention" || error.reason === "Connection"

@@ -3,7 +3,7 @@
  */
 import * as Effect from "effect/Effect"
 import type { EventInput } from "../../Ledger.js"
-import { LedgerError } from "../../LedgerError.js"
+import { isLedgerError, LedgerError } from "../../LedgerError.js"
 import type { LedgerEntry } from "../../LedgerEvent.js"
 import type { LedgerStore } from "../../LedgerStore.js"
 import type { Stored } from "./commits.js"
@@ -46,19 +46,17 @@ export const make = (store: LedgerStore, appended: Effect.Effect<void>) => {
       }
     }
     const stored =
-      good.length === 0
-        ? Effect.succeed<Stored>({ results: [], ts: 0 })
-        : Effect.zipLeft(commit(good.map(({ row }) => row)), appended)
-    return Effect.flatMap(stored, ({ results, ts }) => {
+      good.length === 0 ? Effect.succeed<Stored>([]) : Effect.zipLeft(commit(good.map(({ row }) => row)), appended)
+    return Effect.flatMap(stored, (results) => {
       const entries: Array<LedgerEntry> = []
       let cause: LedgerError | undefined
       for (const [position, { index, input, payload }] of good.entries()) {
         const result = results[position]
-        if (typeof result === "number") {
-          entries.push(toEntry(input, payload, result, ts))
-        } else {
+        if (result === undefined || isLedgerError(result)) {
           cause = result
           rejected.push({ index, description: result?.description ?? "refused by the database" })
+        } else {
+          entries.push(toEntry(input, payload, result))
         }
       }
       if (rejected.length === 0) {

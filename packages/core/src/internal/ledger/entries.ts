@@ -35,7 +35,7 @@ const makeEntry = (
   return entry
 }
 
-export const toEntry = (input: EventInput, payload: Json | undefined, id: number, ts: number): LedgerEntry =>
+export const toEntry = (input: EventInput, payload: Json | undefined, { id, ts }: Cursor): LedgerEntry =>
   makeEntry(id, input.sandboxId, input.name, input.stepIdx ?? -1, input.branch, input.event, payload, input.error, ts)
 
 export const decodeRow = (row: Row): LedgerEntry =>

@@ -57,7 +57,7 @@ const withoutEnvValues = (payload: { readonly [key: string]: Json }): Json => {
     return payload
   }
   const names = Array.isArray(env)
-    ? env.map((item: Json) => String(item).split("=", 1)[0] ?? "")
+    ? env.flatMap((item: Json) => (typeof item === "string" ? [item.split("=", 1)[0] ?? ""] : []))
     : isJsonObject(env)
       ? Object.keys(env)
       : []

@@ -115,7 +115,7 @@ export const make = (): LedgerStore => {
           } else {
             session.push(stored)
           }
-          return stored.id
+          return cursorOf(stored)
         })
       ),
     page: (query) =>

@@ -5,7 +5,7 @@ import * as Effect from "effect/Effect"
 import * as Stream from "effect/Stream"
 import type { Checkpoint, ReadOptions, SandboxDetails, SandboxFilter } from "../../Ledger.js"
 import type { LedgerError } from "../../LedgerError.js"
-import type { LedgerEntry } from "../../LedgerEvent.js"
+import type { Cursor, LedgerEntry } from "../../LedgerEvent.js"
 import { EventName } from "../../LedgerEvent.js"
 import type { LedgerStore } from "../../LedgerStore.js"
 import { decodeRows } from "./decoding.js"
@@ -32,18 +32,21 @@ export const checkpoints = (
 ): Stream.Stream<Checkpoint, LedgerError> =>
   Stream.filterMap(entries(store, { sandboxId, events: [EventName.checkpointCreated], ...range }), toCheckpoint)
 
+/** The place before everything of this time or later. */
+const beforeTime = (time: number): Cursor => ({
+  ts: Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, Math.ceil(time))),
+  id: Number.MIN_SAFE_INTEGER
+})
+
 export const sandboxes = (store: LedgerStore, filter: SandboxFilter): Stream.Stream<SandboxDetails, LedgerError> => {
   const { before, limit = Infinity, runId } = filter
   const query = toSessionFilter(filter)
-  return paged(
-    typeof before === "number" ? { ts: before, id: Number.MIN_SAFE_INTEGER } : before,
-    limit,
-    (before, count) =>
-      Effect.map(store.sessions({ ...query, before, limit: count }), ({ next, rows }) => {
-        const all = rows.map(toDetails)
-        // The store compares what it can; whether it is the same text is decided here.
-        const items = runId === undefined ? all : all.filter((details) => details.runId === runId)
-        return { items, next, nextSize: firstPageSize }
-      })
+  return paged(typeof before === "number" ? beforeTime(before) : before, limit, (before, count) =>
+    Effect.map(store.sessions({ ...query, before, limit: count }), ({ next, rows }) => {
+      const all = rows.map(toDetails)
+      // The store compares what it can; whether it is the same text is decided here.
+      const items = runId === undefined ? all : all.filter((details) => details.runId === runId)
+      return { items, next, nextSize: firstPageSize }
+    })
   )
 }

@@ -18,6 +18,11 @@ export interface Dialect {
   readonly eventIn: (list: string) => string
   /** Whether an index serves the comparison of a pair: `(ts, id) > (1, 2)`. */
   readonly comparesPairs: boolean
+  /** Less and more than any `ts` can be, whatever another program wrote there. */
+  readonly lowest: string
+  readonly highest: string
+  /** Whether what a row has for its `ts` is something else than what is made of it. */
+  readonly isOddTs: string
   /** Opens a transaction that writes. */
   readonly begin: string
   readonly tables: ReadonlyArray<string>

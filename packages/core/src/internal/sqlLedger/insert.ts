@@ -11,10 +11,18 @@ const batchSizes = [256, 64, 16, 4, 1] as const
 
 export const insertColumns = "sandbox_id, name, step_idx, branch, event, payload, error, ts"
 
-/** Appends the values of `insertColumns` to `params`. */
-export const rowParams = (rows: ReadonlyArray<NewRow>, params: Array<unknown>): Array<unknown> => {
+/** A time beyond it, the year 9999, is none that a later entry has to follow: another program counted something else. */
+export const latestTs = 253_402_300_799_999
+
+/** Appends the values of `insertColumns` to `params`, none of them earlier than a time. */
+export const rowParams = (
+  rows: ReadonlyArray<NewRow>,
+  params: Array<unknown>,
+  earliest = Number.NEGATIVE_INFINITY
+): Array<unknown> => {
   for (const row of rows) {
-    params.push(row.sandboxId, row.name, row.stepIdx, row.branch, row.event, row.payload, row.error, row.ts)
+    const ts = Math.max(row.ts, earliest)
+    params.push(row.sandboxId, row.name, row.stepIdx, row.branch, row.event, row.payload, row.error, ts)
   }
   return params
 }

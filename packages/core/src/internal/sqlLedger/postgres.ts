@@ -5,16 +5,23 @@ import * as Effect from "effect/Effect"
 import { identity } from "effect/Function"
 import type { LedgerStore } from "../../LedgerStore.js"
 import type { Dialect } from "./dialect.js"
-import { insertColumns, makeInBatches, rowParams } from "./insert.js"
-import type { Integer } from "./rows.js"
+import { insertColumns, latestTs, makeInBatches, rowParams } from "./insert.js"
+import { isOddTs, toCursor } from "./rows.js"
 import type { Transactions } from "./transactions.js"
 import { execute } from "./transactions.js"
 
+/** The time is that of the latest row where the process's own is earlier. */
 const insertText = (size: number): string =>
-  `INSERT INTO alineo_events (${insertColumns}) VALUES ${Array.from({ length: size }, (_, row) => {
-    const at = (column: number) => `$${row * 8 + column}`
-    return `(${at(1)}, ${at(2)}, ${at(3)}, ${at(4)}, ${at(5)}, ${at(6)}::jsonb, ${at(7)}, ${at(8)})`
-  }).join(", ")} RETURNING id`
+  `WITH latest AS (SELECT max(ts) AS ts FROM alineo_events WHERE ts <= ${latestTs}) INSERT INTO alineo_events (${insertColumns}) VALUES ${Array.from(
+    { length: size },
+    (_, row) => {
+      const at = (column: number) => `$${row * 8 + column}`
+      return (
+        `(${at(1)}, ${at(2)}, ${at(3)}, ${at(4)}, ${at(5)}, ${at(6)}::jsonb, ${at(7)}, ` +
+        `greatest(${at(8)}::bigint, (SELECT ts FROM latest)))`
+      )
+    }
+  ).join(", ")} RETURNING id, ts`
 
 const tables = [
   "CREATE TABLE IF NOT EXISTS alineo_events (id BIGSERIAL PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
@@ -32,7 +39,7 @@ const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
     write((connection) =>
       Effect.map(
         inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))),
-        (results) => results.flatMap((inserted) => inserted.map(({ id }) => Number(id)).sort((a, b) => a - b))
+        (results) => results.flatMap((inserted) => inserted.map(toCursor).sort((a, b) => a.id - b.id))
       )
     )
 }
@@ -54,7 +61,7 @@ const makeRemove =
 
 /** Who else writes to the table at this moment. `id` is an expression, read in the same statement. */
 const writers = ({ read }: Transactions, id: string) =>
-  read<{ readonly id: Integer; readonly writers: ReadonlyArray<string> }>(
+  read<{ readonly id: unknown; readonly writers: ReadonlyArray<string> }>(
     `SELECT ${id} AS id, ARRAY(SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted ` +
       "AND relation = 'alineo_events'::regclass AND mode = 'RowExclusiveLock' AND pid <> pg_backend_pid() AND database = " +
       "(SELECT oid FROM pg_database WHERE datname = current_database())) AS writers"
@@ -86,6 +93,9 @@ export const postgres: Dialect = {
   contains: (column, text) => `strpos(${column}, ${text}) > 0`,
   eventIn: (list) => `event = ANY (ARRAY(SELECT jsonb_array_elements_text(${list}::jsonb)))`,
   comparesPairs: true,
+  lowest: "'-9223372036854775808'::bigint",
+  highest: "'9223372036854775807'::bigint",
+  isOddTs,
   begin: "BEGIN",
   tables,
   presentNames:

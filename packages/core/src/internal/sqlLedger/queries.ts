@@ -9,8 +9,8 @@ import { isPlainJson } from "../ledger/codec.js"
 import { pageOf } from "../ledger/pages.js"
 import { closedAt, created, createdEvents, isPaused, milestone } from "./conditions.js"
 import type { Dialect } from "./dialect.js"
-import type { EventRow, Integer, SessionEventRow } from "./rows.js"
-import { toCursor, toRow, toSession } from "./rows.js"
+import type { EventRow, SessionEventRow } from "./rows.js"
+import { integer, toCursor, toRow, toSession } from "./rows.js"
 import { filterConditions, isSubset, Statement, selectPage, where } from "./statement.js"
 import type { Transactions } from "./transactions.js"
 
@@ -27,7 +27,7 @@ export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore
   ): Effect.Effect<Cursor | undefined, LedgerError> => {
     const statement = new Statement(dialect)
     const text = selectPage(statement, "ts, id", () => [...conditions], range, { count: 1, offset })
-    return Effect.map(read<{ readonly ts: Integer; readonly id: Integer }>(text, statement.params), ([row]) =>
+    return Effect.map(read<{ readonly ts: unknown; readonly id: unknown }>(text, statement.params), ([row]) =>
       row === undefined ? undefined : toCursor(row)
     )
   }
@@ -85,14 +85,14 @@ export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore
       }
       // Nothing of this sandbox for a while: one look into its index says where it goes on.
       const jump = new Statement(dialect)
-      const found = yield* read<{ readonly id: Integer | null }>(
+      const found = yield* read<{ readonly id: unknown }>(
         `SELECT min(id + 0) AS id FROM alineo_events WHERE sandbox_id = ${jump.param(sandboxId)} AND ${dialect.unindexed(
           "id"
         )} > ${jump.param(end)}`,
         jump.params
       )
-      const next = found[0]?.id ?? undefined
-      return { rows, next: next === undefined || Number(next) > query.upTo ? undefined : Number(next) - 1 }
+      const next = integer(found[0]?.id, Number.POSITIVE_INFINITY)
+      return { rows, next: next > query.upTo ? undefined : next - 1 }
     })
 
   const sessions = (query: SessionQuery) =>

@@ -7,7 +7,8 @@ import * as Effect from "effect/Effect"
 import type { LedgerStore, NewRow } from "../../LedgerStore.js"
 import type { Dialect } from "./dialect.js"
 import { isIdClash } from "./errors.js"
-import { insertColumns, makeInBatches, rowParams } from "./insert.js"
+import { insertColumns, latestTs, makeInBatches, rowParams } from "./insert.js"
+import { integer, isOddTs } from "./rows.js"
 import type { Transactions } from "./transactions.js"
 import { execute } from "./transactions.js"
 
@@ -18,6 +19,8 @@ const insertText = (size: number): string =>
   `INSERT INTO alineo_events (id, ${insertColumns}) VALUES ` +
   "((SELECT CASE WHEN value >= ? THEN value + 1 END FROM sandglass_meta WHERE key = 'id_floor'), " +
   `?, ?, ?, ?, ?, ?, ?, ?)${", (NULL, ?, ?, ?, ?, ?, ?, ?, ?)".repeat(size - 1)}`
+
+const latest = `SELECT max(ts) AS ts FROM alineo_events WHERE ts <= ${latestTs}`
 
 const tables = [
   "CREATE TABLE IF NOT EXISTS alineo_events (id INTEGER PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
@@ -35,34 +38,42 @@ const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
   return (rows) =>
     write((connection, joined) => {
       let known = knownId
+      let earliest = Number.NEGATIVE_INFINITY
       const insert = (batch: ReadonlyArray<NewRow>, text: string): Effect.Effect<unknown, SqlError> =>
-        execute(connection, text, rowParams(batch, [known])).pipe(
+        execute(connection, text, rowParams(batch, [known], earliest)).pipe(
           // Another process has already used the first id above the floor.
           Effect.catchIf(isIdClash, () =>
             Effect.flatMap(execute(connection, "SELECT max(id) AS id FROM alineo_events"), ([row]) => {
               known = Number(row?.["id"])
-              return execute(connection, text, rowParams(batch, [known]))
+              return execute(connection, text, rowParams(batch, [known], earliest))
             })
           )
         )
       // Ids are consecutive: nobody else writes while this transaction does.
-      return inBatches(rows, (batch, text) =>
-        Effect.map(
-          Effect.zipRight(insert(batch, text), execute(connection, "SELECT last_insert_rowid() AS id")),
-          ([row]) => {
-            const last = Number(row?.["id"])
-            known = last
-            return Array.from(batch, (_, position) => last - batch.length + 1 + position)
-          }
+      const insertAll = () =>
+        inBatches(rows, (batch, text) =>
+          Effect.map(
+            Effect.zipRight(insert(batch, text), execute(connection, "SELECT last_insert_rowid() AS id")),
+            ([row]) => {
+              const last = Number(row?.["id"])
+              known = last
+              return Array.from(batch, ({ ts }, position) => ({
+                ts: Math.max(ts, earliest),
+                id: last - batch.length + 1 + position
+              }))
+            }
+          )
         )
-      ).pipe(
-        Effect.map(Arr.flatten),
-        Effect.tap((ids) =>
-          Effect.sync(() => {
-            // What a joined transaction wrote may yet be rolled back.
-            knownId = joined ? knownId : Math.max(knownId, ids[ids.length - 1] ?? 0)
-          })
-        )
+      return execute(connection, latest).pipe(
+        Effect.flatMap(([row]) => {
+          earliest = Math.ceil(Number(row?.["ts"] ?? Number.NEGATIVE_INFINITY))
+          return insertAll()
+        }),
+        Effect.map((places) => {
+          // What a joined transaction wrote may yet be rolled back.
+          knownId = joined ? knownId : Math.max(knownId, known)
+          return Arr.flatten(places)
+        })
       )
     })
 }
@@ -104,6 +115,10 @@ export const sqlite: Dialect = {
   contains: (column, text) => `instr(${column}, ${text}) > 0`,
   eventIn: (list) => `+event IN (SELECT value FROM json_each(${list}))`,
   comparesPairs: false,
+  // Text sorts after all numbers, and bytes sort after all text.
+  lowest: "-9e999",
+  highest: "x'ffffffffffffffff'",
+  isOddTs: `(typeof(ts) = 'real' OR ${isOddTs})`,
   begin: "BEGIN IMMEDIATE",
   tables,
   presentNames: "SELECT name FROM sqlite_master",
@@ -112,8 +127,8 @@ export const sqlite: Dialect = {
     append: makeAppend(transactions),
     remove: makeRemove(transactions),
     settledId: Effect.map(
-      transactions.read<{ readonly id: number | null }>("SELECT max(id) AS id FROM alineo_events"),
-      ([row]) => row?.id ?? 0
+      transactions.read<{ readonly id: unknown }>("SELECT max(id) AS id FROM alineo_events"),
+      ([row]) => integer(row?.id, 0)
     )
   })
 }

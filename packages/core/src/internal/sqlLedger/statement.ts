@@ -55,16 +55,25 @@ export const filterConditions = (statement: Statement, filter: RowFilter): Array
   return conditions
 }
 
-const beginning: Cursor = { ts: Number.MIN_SAFE_INTEGER, id: 0 }
-const ending: Cursor = { ts: Number.MAX_SAFE_INTEGER, id: 0 }
+/** A place in `(ts, id)` order, as the texts of its two values. */
+interface Place {
+  readonly ts: () => string
+  readonly id: () => string
+}
 
-/** Beyond a place in `(ts, id)` order, in either direction, the place itself included or not. */
-const beyond = (statement: Statement, comparison: "<" | "<=" | ">" | ">=", cursor: Cursor): string =>
+/** What stands in a row for its `ts` may be something that a cursor cannot hold: then the row itself is asked. */
+const placeOf = (statement: Statement, cursor: Cursor): Place => ({
+  ts: () =>
+    `coalesce((SELECT ts FROM alineo_events WHERE id = ${statement.param(cursor.id)} AND ` +
+    `${statement.dialect.isOddTs}), ${statement.param(cursor.ts)})`,
+  id: () => statement.param(cursor.id)
+})
+
+/** Beyond a place, in either direction, the place itself included or not. */
+const beyond = (statement: Statement, comparison: "<" | "<=" | ">" | ">=", { id, ts }: Place): string =>
   statement.dialect.comparesPairs
-    ? `(ts, id) ${comparison} (${statement.param(cursor.ts)}, ${statement.param(cursor.id)})`
-    : `ts ${comparison[0]}= ${statement.param(cursor.ts)} AND (ts ${comparison[0]} ${statement.param(cursor.ts)} OR id ${comparison} ${statement.param(
-        cursor.id
-      )})`
+    ? `(ts, id) ${comparison} (${ts()}, ${id()})`
+    : `ts ${comparison[0]}= ${ts()} AND (ts ${comparison[0]} ${ts()} OR id ${comparison} ${id()})`
 
 /**
  * A page in `(ts, id)` order. SQLite does not use an index for a comparison of pairs when one of them is the rowid, and
@@ -78,11 +87,14 @@ export const selectPage = (
   limit: { readonly count: number; readonly offset?: number }
 ): string => {
   const { order, until } = range
-  // A page without a cursor is the same statement, and a search all the same.
-  const after = range.after ?? (order === "asc" ? beginning : ending)
+  // A page without a cursor is a search all the same.
+  const after: Place =
+    range.after === undefined
+      ? { ts: () => (order === "asc" ? statement.dialect.lowest : statement.dialect.highest), id: () => "0" }
+      : placeOf(statement, range.after)
   const [further, direction] = order === "asc" ? [">" as const, "ASC"] : ["<" as const, "DESC"]
   const end = (): Array<string> =>
-    until === undefined ? [] : [beyond(statement, order === "asc" ? "<=" : ">=", until)]
+    until === undefined ? [] : [beyond(statement, order === "asc" ? "<=" : ">=", placeOf(statement, until))]
   const { count, offset = 0 } = limit
   const slice =
     offset === 0 ? () => statement.param(count) : () => `${statement.param(count)} OFFSET ${statement.param(offset)}`
@@ -95,10 +107,7 @@ export const selectPage = (
     `SELECT * FROM (SELECT ${select} FROM alineo_events${where([...conditions(), condition(), ...end()])} ${order} LIMIT ${statement.param(
       count + offset
     )})`
-  const same = half(
-    () => `ts = ${statement.param(after.ts)} AND id ${further} ${statement.param(after.id)}`,
-    `ORDER BY id ${direction}`
-  )
-  const other = half(() => `ts ${further} ${statement.param(after.ts)}`, sorted)
+  const same = half(() => `ts = ${after.ts()} AND id ${further} ${after.id()}`, `ORDER BY id ${direction}`)
+  const other = half(() => `ts ${further} ${after.ts()}`, sorted)
   return `${same} UNION ALL ${other} LIMIT ${slice()}`
 }

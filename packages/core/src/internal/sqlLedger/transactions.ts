@@ -1,20 +1,22 @@
 /**
  * Statements inside and outside of transactions, those of the application included.
  *
- * The tag that `@effect/sql` keeps the current transaction under is shared by all clients, so everything here first
- * makes sure that the transaction at hand is one of its own client.
+ * The tag that `@effect/sql` keeps the current transaction under is shared by all clients, and outlives the transaction
+ * in the fibers that were forked inside: everything here first makes sure that the transaction at hand is one of its
+ * own client, and open.
  */
-import * as SqlClient from "@effect/sql/SqlClient"
+import type * as SqlClient from "@effect/sql/SqlClient"
 import type { Connection } from "@effect/sql/SqlConnection"
 import type { SqlError } from "@effect/sql/SqlError"
-import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import * as Schedule from "effect/Schedule"
 import type { LedgerError } from "../../LedgerError.js"
+import { isLedgerError } from "../../LedgerError.js"
 import { isInsideTransaction, toLedgerError } from "./errors.js"
+import * as OpenTransactions from "./openTransactions.js"
 
 export type Param = string | number | null
 
@@ -31,7 +33,17 @@ export interface Transactions {
   ) => Effect.Effect<A, LedgerError>
 }
 
-const failed = toLedgerError("SqlLedger")
+const toFailure = toLedgerError("SqlLedger")
+
+/** The application's transaction that the calling fiber is in. */
+interface Joined {
+  readonly connection: Connection
+  readonly transaction: OpenTransactions.OpenTransaction
+}
+
+type Failure = SqlError | LedgerError
+
+const failed = (error: Failure): LedgerError => (isLedgerError(error) ? error : toFailure(error))
 
 const isContention = (error: LedgerError): boolean => error.reason === "Contention"
 
@@ -43,12 +55,7 @@ export const execute = (
 
 const rollback = (connection: Connection) => Effect.ignore(execute(connection, "ROLLBACK"))
 
-const withoutTransaction = <A, E>(self: Effect.Effect<A, E>): Effect.Effect<A, E> =>
-  Effect.mapInputContext(self, (context: Context.Context<never>) =>
-    Context.omit(SqlClient.TransactionConnection)(context as Context.Context<SqlClient.TransactionConnection>)
-  )
-
-const inSavepoint = <A>(connection: Connection, body: Effect.Effect<A, SqlError>): Effect.Effect<A, SqlError> =>
+const inSavepoint = <A>(connection: Connection, body: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
   Effect.uninterruptibleMask((restore) =>
     Effect.zipRight(
       execute(connection, "SAVEPOINT sandglass"),
@@ -61,12 +68,22 @@ const inSavepoint = <A>(connection: Connection, body: Effect.Effect<A, SqlError>
     )
   )
 
-/** `begin` opens a transaction; an append waits so long for a database that others keep locked. */
+export interface Options {
+  /** Opens a transaction. */
+  readonly begin: string
+  /** How long an append waits for a database that others keep locked. */
+  readonly contentionTimeout: Duration.DurationInput
+  /** Fails where nothing may be written or read any more. */
+  readonly verify: Effect.Effect<void, LedgerError>
+}
+
 export const make = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  begin: string,
-  contentionTimeout: Duration.DurationInput
+  client: SqlClient.SqlClient,
+  { begin, contentionTimeout, verify }: Options
 ): Effect.fn.Return<Transactions, LedgerError> {
+  const openTransactions = OpenTransactions.watch(client)
+  const sql = client.withoutTransforms()
+
   const patience = Schedule.exponential("2 millis", 1.5).pipe(
     Schedule.union(Schedule.spaced("50 millis")),
     Schedule.jittered,
@@ -80,28 +97,33 @@ export const make = Effect.fnUntraced(function* (
   const ours = yield* Effect.scoped(sql.reserve).pipe(Effect.mapError(failed))
 
   /**
-   * A client has one connection, or makes its connections of one class of its own; that tells whose transaction it
-   * is that the calling fiber is in.
+   * For transactions that were not opened by the client itself but by what was made of it earlier. A client has one
+   * connection, or makes its connections of one class of its own; that tells whose transaction it is.
    */
   const isOurs = (connection: Connection): boolean =>
     connection === ours || (connection.constructor !== Object && connection.constructor === ours.constructor)
 
-  const transaction = Effect.map(Effect.context<never>(), (context) =>
-    Option.filter(
-      Option.map(Context.getOption(context, SqlClient.TransactionConnection), ([connection]) => connection),
-      isOurs
-    )
-  )
+  const transactionOf = (tag: OpenTransactions.Tag): Option.Option<Joined> => {
+    const [connection] = tag
+    let transaction = openTransactions.get(tag)
+    if (transaction === undefined && isOurs(connection)) {
+      transaction = OpenTransactions.open()
+      openTransactions.set(tag, transaction)
+    }
+    return transaction?.isOpen === true ? Option.some({ connection, transaction }) : Option.none()
+  }
+
+  const current = Effect.map(OpenTransactions.currentTag, Option.flatMap(transactionOf))
 
   const read = <A extends object>(
     text: string,
     params: ReadonlyArray<Param> = []
   ): Effect.Effect<ReadonlyArray<A>, LedgerError> => {
-    const statement = Effect.mapError(sql.unsafe<A>(text, params), failed)
+    const statement = Effect.zipLeft(Effect.mapError(sql.unsafe<A>(text, params), failed), verify)
     return Effect.flatMap(
-      transaction,
+      current,
       Option.match({
-        onNone: () => patiently(withoutTransaction(statement)),
+        onNone: () => patiently(OpenTransactions.withoutTag(statement)),
         onSome: () => statement
       })
     )
@@ -119,7 +141,7 @@ export const make = Effect.fnUntraced(function* (
   /**
    * Not `sql.withTransaction`: there a COMMIT that fails is a defect, and SQLite then stays inside the transaction.
    */
-  const inTransaction = <A>(connection: Connection, body: Effect.Effect<A, SqlError>): Effect.Effect<A, SqlError> =>
+  const inTransaction = <A>(connection: Connection, body: Effect.Effect<A, Failure>): Effect.Effect<A, Failure> =>
     Effect.uninterruptibleMask((restore) =>
       Effect.zipRight(
         open(connection),
@@ -136,22 +158,34 @@ export const make = Effect.fnUntraced(function* (
 
   const write = <A>(
     body: (connection: Connection, joined: boolean) => Effect.Effect<A, SqlError>
-  ): Effect.Effect<A, LedgerError> =>
-    Effect.flatMap(
-      transaction,
+  ): Effect.Effect<A, LedgerError> => {
+    const verified = (connection: Connection, joined: boolean) => Effect.zipLeft(body(connection, joined), verify)
+    const alone = patiently(
+      Effect.mapError(
+        Effect.scoped(
+          Effect.flatMap(sql.reserve, (connection) => inTransaction(connection, verified(connection, false)))
+        ),
+        failed
+      )
+    )
+    // The transaction may have ended while others wrote in it.
+    const inside = ({ connection, transaction }: Joined): Effect.Effect<Option.Option<A>, LedgerError> =>
+      transaction.lock.withPermits(1)(
+        Effect.suspend(() =>
+          transaction.isOpen
+            ? Effect.asSome(Effect.mapError(inSavepoint(connection, verified(connection, true)), failed))
+            : Effect.succeedNone
+        )
+      )
+    return Effect.flatMap(
+      current,
       Option.match({
-        onSome: (connection) => Effect.mapError(inSavepoint(connection, body(connection, true)), failed),
-        onNone: () =>
-          patiently(
-            Effect.mapError(
-              Effect.scoped(
-                Effect.flatMap(sql.reserve, (connection) => inTransaction(connection, body(connection, false)))
-              ),
-              failed
-            )
-          )
+        onNone: () => alone,
+        onSome: (joined) =>
+          Effect.flatMap(inside(joined), Option.match({ onNone: () => alone, onSome: (done) => Effect.succeed(done) }))
       })
     )
+  }
 
-  return { joined: Effect.map(transaction, Option.isSome), read, write }
+  return { joined: Effect.map(current, Option.isSome), read, write }
 })
