@@ -48,3 +48,32 @@ it("spans and metrics reach an OpenTelemetry exporter, secrets do not", () => {
   }
   assert.notInclude(run.stdout + run.stderr, "never-shown")
 }, 120_000)
+
+for (const [name, expected] of [
+  ["sessions", ["test in app", "largest: 20", "ran once"]],
+  ["terminal", ["30 100", "exit code 3"]],
+  ["code", ["sum of squares: 50", "TypeError: "]],
+  ["detached", ["found: for n in 1 2 3", "step 1\nstep 2\nstep 3\nexit code 0"]],
+  [
+    "network",
+    [
+      'egress.rule_added {"action":"allow","target":"api.example.com"}',
+      'credential.bound {"name":"api","hosts":["api.example.com"]}',
+      "hello from the sandbox",
+      "cpus: some",
+      "diagnostics: there are some"
+    ]
+  ]
+] as const) {
+  it(`examples/${name}.ts`, () => {
+    const run = spawnSync(process.execPath, [Path.join(root, `examples/${name}.ts`)], {
+      cwd: root,
+      encoding: "utf8",
+      timeout: 60_000
+    })
+    assert.strictEqual(run.status, 0, `${run.stdout}\n${run.stderr}`)
+    const shown = run.stdout.replaceAll("\r", "")
+    for (const text of expected) assert.include(shown, text)
+    assert.notInclude(run.stdout + run.stderr, "never-shown")
+  }, 90_000)
+}

@@ -1,0 +1,47 @@
+/**
+ * Network rules, credentials, ports, metrics and diagnostics of a sandbox. (The local server keeps rules and credentials, and enforces nothing.)
+ *
+ *     bun examples/network.ts
+ */
+import { Sandboxes } from "@sandglass/core"
+import { Effect, Redacted, Schedule, Stream } from "effect"
+import { runExample } from "./support.js"
+
+runExample(
+  Effect.gen(function* () {
+    const sandboxes = yield* Sandboxes.Sandboxes
+    const sandbox = yield* sandboxes.create({
+      image: "node:22",
+      name: "network",
+      networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "registry.example.com" }] },
+      credentialProxy: true
+    })
+    yield* sandbox.egress.addRules([{ action: "allow", target: "api.example.com" }])
+    yield* sandbox.egress.createVault({
+      credentials: [{ name: "token", value: Redacted.make("never-shown") }],
+      bindings: [{ name: "api", match: { hosts: ["api.example.com"] }, auth: { type: "bearer", credential: "token" } }]
+    })
+    yield* sandbox.history.pipe(
+      Stream.filter(({ event }) => event.startsWith("egress.") || event.startsWith("credential.")),
+      Stream.runForEach(({ event, payload }) => Effect.sync(() => console.log(event, JSON.stringify(payload))))
+    )
+
+    yield* sandbox.files.write("/workspace/server.mjs", serverSource)
+    const server = yield* sandbox.start("node server.mjs", { cwd: "/workspace" })
+    const [port] = yield* Stream.runCollect(Stream.take(server.lines, 1))
+    const { client } = yield* sandbox.proxy(Number(port))
+    const response = yield* client.get("/").pipe(Effect.retry(Schedule.recurs(5)))
+    console.log(yield* response.text)
+
+    const { cpuCount } = yield* sandbox.metrics
+    console.log(`cpus: ${cpuCount >= 1 ? "some" : "none"}`)
+    const diagnostic = yield* sandbox.diagnosticEvents()
+    console.log(`diagnostics: ${(yield* diagnostic.text).split("\n").length > 1 ? "there are some" : "none"}`)
+  })
+)
+
+const serverSource = `
+import { createServer } from "node:http"
+const server = createServer((_, response) => response.end("hello from the sandbox"))
+server.listen(0, "127.0.0.1", () => console.log(server.address().port))
+`
