@@ -140,6 +140,65 @@ for (const mode of modes) {
       }, true)
     )
 
+    it.scopedLive("runs sessions", () =>
+      use(async (connectionConfig) => {
+        const sandbox = await Sandbox.create({ connectionConfig, image: "node:22" })
+        const { commands } = sandbox
+        const id = await commands.createSession({ workingDirectory: "/workspace" })
+        assert.strictEqual((await commands.runInSession(id, "mkdir d; cd d; export X=1")).exitCode, 0)
+        const second = await commands.runInSession(id, "echo $X; echo; basename $PWD >&2; exit 4")
+        assert.deepStrictEqual(
+          second.logs.stdout.map((line) => line.text),
+          ["1", "d"]
+        )
+        assert.strictEqual(second.exitCode, 4)
+        assert.strictEqual((await commands.runInSession(id, "sleep 10", { timeoutSeconds: 0.2 })).exitCode, -1)
+        await commands.deleteSession(id)
+        const gone = await commands.runInSession(id, "true").then(
+          () => undefined,
+          (cause: unknown) => cause
+        )
+        assert.instanceOf(gone, SandboxApiException)
+        await sandbox.kill()
+        await sandbox.close()
+      })
+    )
+
+    it.scopedLive("talks to the egress sidecar", () =>
+      use(async (connectionConfig) => {
+        const sandbox = await Sandbox.create({
+          connectionConfig,
+          image: "node:22",
+          networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "pypi.org" }] },
+          credentialProxy: { enabled: true }
+        })
+        await sandbox.patchEgressRules([{ action: "allow", target: "*.example.com" }])
+        await sandbox.deleteEgressRules(["pypi.org"])
+        assert.deepStrictEqual(await sandbox.getEgressPolicy(), {
+          defaultAction: "deny",
+          egress: [{ action: "allow", target: "*.example.com" }]
+        })
+        const { credentialVault } = sandbox
+        const made = await credentialVault.create({
+          credentials: [{ name: "token", source: { type: "inline", value: "secret" } }],
+          bindings: [
+            {
+              name: "api",
+              match: { hosts: ["api.example.com"] },
+              auth: { type: "bearer", credential: "token" }
+            }
+          ]
+        })
+        assert.strictEqual(made.revision, 1)
+        const changed = await credentialVault.patch({ expectedRevision: 1, bindings: { delete: ["api"] } })
+        assert.deepStrictEqual(changed.bindings, [])
+        assert.strictEqual((await credentialVault.get()).revision, 2)
+        await credentialVault.delete()
+        await sandbox.kill()
+        await sandbox.close()
+      })
+    )
+
     it.scopedLive("takes snapshots and restores them", () =>
       use(async (connectionConfig) => {
         const manager = SandboxManager.create({ connectionConfig })

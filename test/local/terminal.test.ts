@@ -1,13 +1,72 @@
+import * as ChildProcess from "node:child_process"
+import * as Fs from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Scope from "effect/Scope"
-import { findRelay } from "../../packages/local/src/internal/terminal/relays.js"
-import { becomes, eventually, modes, nap, processesWith, start } from "./support.js"
+import {
+  findRelay,
+  frame,
+  perlRelay,
+  pythonRelay,
+  windowFrame,
+  works
+} from "../../packages/local/src/internal/terminal/relays.js"
+import { Box, becomes, eventually, modes, nap, processesWith, start } from "./support.js"
 import { attach, createTerminal, refused } from "./terminalClient.js"
 
 const relay = await Effect.runPromise(findRelay)
 if (relay === undefined) console.warn("terminals are not tested: neither perl nor python3 makes one here")
+
+describe("relays", () => {
+  const programs = [perlRelay("/usr/bin/perl"), pythonRelay("/usr/bin/python3")]
+  for (const each of programs) {
+    const path = each.command(["true"])[0]
+    it.live.skipIf(!Fs.existsSync(path))(`${each.name} holds a terminal`, () =>
+      Effect.gen(function* () {
+        assert.isTrue(yield* works(each))
+        const talk = (command: string, body: (child: ChildProcess.ChildProcess, out: () => string) => Promise<void>) =>
+          Effect.promise(async () => {
+            const [file, ...args] = each.command(["/bin/sh", "-c", command])
+            const child = ChildProcess.spawn(file, args, { stdio: ["pipe", "pipe", "inherit"] })
+            let out = ""
+            child.stdout?.on("data", (chunk) => {
+              out += String(chunk)
+            })
+            const ended = new Promise<unknown>((resume) => child.on("close", (code, signal) => resume([code, signal])))
+            while (!out.includes("up")) await new Promise((resume) => setTimeout(resume, 5))
+            await body(child, () => out)
+            return [await ended, out]
+          })
+        const [end, out] = yield* talk("stty size; echo up; read x; stty size; echo got $x; exit 5", async (child) => {
+          child.stdin?.write(Buffer.concat([windowFrame(100, 30), frame("d", Buffer.from("hello\n"))]))
+        })
+        assert.deepStrictEqual(end, [5, null])
+        assert.include(out, "24 80\r\n")
+        assert.include(out, "30 100\r\ngot hello\r\n")
+        const interrupted = yield* talk(
+          "trap 'echo int; exit 6' INT; echo up; while :; do sleep 0.05; done",
+          async (child) => {
+            child.stdin?.write(frame("s", Uint8Array.of(2)))
+          }
+        )
+        assert.deepStrictEqual(interrupted, [[6, null], "up\r\nint\r\n"])
+        const time = nap()
+        const hungUp = yield* talk(`echo up; sleep ${time}`, async (child) => {
+          child.stdin?.end()
+        })
+        assert.deepStrictEqual(hungUp[0], [null, "SIGKILL"])
+        assert.deepStrictEqual(processesWith(`sleep\0${time}`), [])
+        // Echoed as fast as it comes: neither side may wait for the other for ever.
+        const echoed = yield* talk("stty raw -echo; echo up; head -c 2000000", async (child) => {
+          for (let i = 0; i < 200; i++) child.stdin?.write(frame("d", Buffer.alloc(10_000, 65)))
+        })
+        assert.deepStrictEqual(echoed[0], [0, null])
+        assert.strictEqual(String(echoed[1]).length, 2_000_003)
+      })
+    )
+  }
+})
 
 for (const mode of modes) {
   describe.skipIf(relay === undefined)(`terminals (${mode})`, () => {
@@ -167,6 +226,12 @@ for (const mode of modes) {
         third.write("echo is $x\n")
         yield* third.prints("is kept")
         assert.strictEqual((yield* box.request("GET", `/pty/${id}/ws`)).status, 400)
+        const { json } = yield* box.server.request("GET", `/sandboxes/${box.id}/endpoints/44772?use_server_proxy=true`)
+        const through = new Box(box.server, box.id, `http://${json.endpoint}`, json.headers)
+        const fourth = yield* attach(through, id, "?takeover=1")
+        yield* third.ended
+        fourth.write("echo still $x\n")
+        yield* fourth.prints("still kept")
       })
     )
 

@@ -9,7 +9,7 @@ import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
 import type * as WS from "ws"
-import { ApiError, badRequest, commandNotFound } from "./apiError.js"
+import { ApiError, badRequest, commandNotFound, notImplemented } from "./apiError.js"
 import { completeEvent, encode, eventStream, initEvent, outputStream } from "./events.js"
 import { codeRoutes } from "./execdCode.js"
 import { fileRoutes } from "./execdFiles.js"
@@ -178,7 +178,8 @@ const routes: ReadonlyArray<Route> = [
   ...fileRoutes,
   ...sessionRoutes,
   ...codeRoutes,
-  ...terminalRoutes
+  ...terminalRoutes,
+  route("*", /^\/v1\/isolated(\/.*)?$/, () => Effect.fail(notImplemented("isolated sessions")))
 ]
 
 export const running = (sandbox: Sandbox): Effect.Effect<Sandbox, ApiError> =>

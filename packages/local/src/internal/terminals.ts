@@ -4,8 +4,7 @@ import * as Effect from "effect/Effect"
 import * as FiberSet from "effect/FiberSet"
 import type * as Scope from "effect/Scope"
 import type * as WS from "ws"
-import type { ApiError } from "./apiError.js"
-import { conflict, contextNotFound, notImplemented, runtimeError } from "./apiError.js"
+import { ApiError, conflict, contextNotFound, runtimeError } from "./apiError.js"
 import { uuid } from "./ids.js"
 import type { Instance } from "./isolation.js"
 import type { Pipe, PipePool } from "./pipes.js"
@@ -51,6 +50,12 @@ export interface Terminals {
 
 /** Those that do not run are forgotten beyond this many, the oldest first. */
 const REMEMBERED = 1000
+
+const noTerminals = new ApiError({
+  status: 501,
+  code: "NOT_IMPLEMENTED",
+  message: "Terminals need perl or python3, and neither makes one on this machine. With pty=0 there are pipes instead."
+})
 
 const shellArgv = (shell: string, command: string | undefined): readonly [string, ...Array<string>] => [
   shell,
@@ -115,9 +120,7 @@ export const makeTerminals = (options: TerminalsOptions): Effect.Effect<Terminal
         if (terminal.held && !request.takeover)
           return yield* conflict("ALREADY_CONNECTED", `another client is connected to terminal ${id}`)
         if (!terminal.running && request.mode === "pty" && (yield* options.relay) === undefined)
-          return yield* notImplemented(
-            "a terminal (pty=0 gives pipes; terminals need perl or python3, which this machine has not,)"
-          )
+          return yield* noTerminals
         const take = Effect.mapError(options.pipes.take, (error) => runtimeError(error.message))
         const out = yield* take
         const error = yield* Effect.tapError(take, () => closing([out]))
