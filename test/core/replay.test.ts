@@ -155,7 +155,8 @@ describe("a program that changed, or that tries again", () => {
     Effect.gen(function* () {
       const { sandboxes } = yield* setup({
         command: counting(),
-        override: (request) => (request.path.endsWith("/files/upload") ? ScriptedServer.empty(200) : undefined)
+        override: (request) =>
+          /\/(files\/upload|directories)$/.test(request.path) ? ScriptedServer.empty(200) : undefined
       })
       const parent = yield* sandboxes.create({ image: "i" })
       const options = { stdin: "print(1)", env: { A: "1" }, shell: "zsh", uid: 5 }

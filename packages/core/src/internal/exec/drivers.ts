@@ -98,9 +98,8 @@ const translateFailure = (nonce: string) => {
         ? { _tag: "Output", stream: "stderr", text: event.text.replace(line, "") }
         : event
     }
-    return event._tag === "Exit" && event.exitCode === undefined && failure !== undefined
-      ? { ...event, message: failure }
-      : event
+    const own = event._tag === "Exit" && (event.exitCode === undefined || event.exitCode === Script.failureCode)
+    return own && failure !== undefined ? { ...event, exitCode: undefined, message: failure } : event
   }
 }
 

@@ -58,11 +58,14 @@ export const variableOf = (name: string): string => (isName(name) && !reserved.h
 /** What a script's failure looks like in its output. */
 export const failureMark = (nonce: string): string => `sandglass-${nonce}: `
 
+/** How a script ends that failed, where it cannot kill itself. */
+export const failureCode = 125
+
 const fail = (description: string): string => `__sg_fail "${description}"`
 
 const failing = (nonce: string): string => {
   const tell = `printf '%s\\n' "${failureMark(nonce)}$1"`
-  return `__sg_fail() { { ${tell} >&9; } 2>/dev/null || ${tell} >&2; kill -9 $$; exit 125; }`
+  return `__sg_fail() { { ${tell} >&9; } 2>/dev/null || ${tell} >&2; command kill -9 "$$"; exit ${failureCode}; }`
 }
 
 /**
@@ -110,7 +113,7 @@ const enterSession = ({ cwd, session }: ScriptRequest): ReadonlyArray<string> =>
 }
 
 /** Around `__sg_note`, so that none of it is seen with `set -x`. */
-const quietly = `{ __sg_x=$-; set +x; } 2>/dev/null; __sg_note "$@"; { __sg_r=$?; case $__sg_x in *x*) set -x;; esac; return $__sg_r; } 2>/dev/null`
+const quietly = `{ __sg_x=$-; set +x; } 2>/dev/null; __sg_note "$@"; { __sg_r=$?; case $__sg_x in *x*) set -x;; esac; return "$__sg_r"; } 2>/dev/null`
 
 /** The command's own trap for the end of the shell and the session's both run: `trap` notes it, in the main shell. */
 const ownTrap = [
@@ -125,7 +128,7 @@ const ownTrap = [
   `    0|EXIT|exit|SIGEXIT) __sg_exit=$__sg_a; [ "$__sg_a" != - ] || __sg_exit=;;`,
   `    *) command trap -- "$__sg_a" "$__sg_s" || __sg_r=$?;;`,
   `  esac; done`,
-  `  return $__sg_r`,
+  `  return "$__sg_r"`,
   `}`,
   // Dash and POSIX mode have no functions of that name; the others expand no aliases.
   `case "\${BASH_VERSION-},\${SHELLOPTS-}" in ,*|*posix*) alias trap=__sg_trap; __sg_trap() { ${quietly}; };; *) eval 'trap() { ${quietly}; }';; esac`
@@ -191,7 +194,7 @@ const once = (request: ScriptRequest, { identity, key, sandboxId }: OnceRequest)
     `done`,
     `__sg_f="$__sg_d/${labelValue(key)}"`,
     ...following,
-    `__sg_p=$$; __sg_since $$; __sg_b=\${__sg_t-}`,
+    `__sg_p=$$; __sg_since "$$"; __sg_b=\${__sg_t-}`,
     `if ln -s "$__sg_p.$__sg_b.${hash}" "$__sg_f" 2>/dev/null; then`,
     `  (umask 077; mkdir "$__sg_f.d" && : >"$__sg_f.d/out" && : >"$__sg_f.d/err") || ${fail("$__sg_f.d cannot be made")}`,
     `  __sg_show & __sg_shown=$!`,
@@ -214,10 +217,10 @@ const once = (request: ScriptRequest, { identity, key, sandboxId }: OnceRequest)
     `[ "\${__sg_l##*.}" = ${hash} ] || ${fail("the idempotency key was used for another command")}`,
     `__sg_p=\${__sg_l%%.*}; __sg_b=\${__sg_l#*.}; __sg_b=\${__sg_b%.*}`,
     `until [ -e "$__sg_f.d/err" ] || ! __sg_alive; do sleep 0.05 2>/dev/null || sleep 1; done`,
-    `[ -e "$__sg_f.d/err" ] || kill -9 $$`,
+    `[ -e "$__sg_f.d/err" ] || kill -9 "$$"`,
     `[ -r "$__sg_f.d/err" ] || ${fail("the idempotency key was used by another user")}`,
     `__sg_show`,
-    `[ -e "$__sg_f.d/code" ] || kill -9 $$`,
+    `[ -e "$__sg_f.d/code" ] || kill -9 "$$"`,
     `read -r __sg_code <"$__sg_f.d/code"; trap - 0; exit "$__sg_code"`
   ]
 }
@@ -291,14 +294,16 @@ export const createSession = (options: {
     `    case $__sg_l in "export "*) __sg_l=\${__sg_l#export };; "declare -"*) __sg_l=\${__sg_l#declare -* };; *) continue;; esac`,
     `    __sg_l=\${__sg_l%%=*}; case $__sg_l in ''|[0-9]*|*[!A-Za-z0-9_]*|__sg_pwd) ;; *) __sg_names="$__sg_names $__sg_l";; esac`,
     `  done <"$__sg_o/base"`,
-    `  for __sg_l in $__sg_names; do eval "__sg_is_$__sg_l=\\\${$__sg_l+x} __sg_now_$__sg_l=\\\${$__sg_l-}"; done`,
+    // As parameters, whatever the session made of IFS.
+    `  set -- $__sg_names`,
+    `  for __sg_l; do eval "__sg_is_$__sg_l=\\\${$__sg_l+x} __sg_now_$__sg_l=\\\${$__sg_l-}"; done`,
     `  __sg_here=$__sg_pwd`,
     `  . "$__sg_o/base"; __sg_there=$__sg_pwd; unset __sg_pwd`,
-    `  for __sg_l in $__sg_names; do eval "__sg_was_$__sg_l=\\\${$__sg_l-}; unset $__sg_l"; done`,
+    `  for __sg_l; do eval "__sg_was_$__sg_l=\\\${$__sg_l-}; unset $__sg_l"; done`,
     `  __sg_ok=; . "$__sg_o/$__sg_c"; [ -n "$__sg_ok" ] || exit`,
-    `  for __sg_l in $__sg_names; do`,
-    `    eval '[ "\${'$__sg_l'-}" = "$__sg_was_'$__sg_l'" ]' || continue`,
-    `    if eval '[ -n "$__sg_is_'$__sg_l'" ]'; then eval "export $__sg_l=\\"\\$__sg_now_$__sg_l\\""; else unset $__sg_l; fi`,
+    `  for __sg_l; do`,
+    `    eval "[ \\"\\\${$__sg_l-}\\" = \\"\\$__sg_was_$__sg_l\\" ]" || continue`,
+    `    eval "if [ -n \\"\\$__sg_is_$__sg_l\\" ]; then export $__sg_l=\\"\\$__sg_now_$__sg_l\\"; else unset $__sg_l; fi"`,
     `  done`,
     `  case "\${__sg_pwd-}/" in "$__sg_there/"*) __sg_pwd=$__sg_here\${__sg_pwd#"$__sg_there"};; esac`,
     `  case "\${__sg_old-}/" in "$__sg_there/"*) __sg_old=$__sg_here\${__sg_old#"$__sg_there"};; esac`,
