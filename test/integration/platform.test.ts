@@ -1,10 +1,15 @@
+import { spawnSync } from "node:child_process"
+import * as Fs from "node:fs"
+import { fileURLToPath } from "node:url"
 import * as Command from "@effect/platform/Command"
 import * as CommandExecutor from "@effect/platform/CommandExecutor"
 import * as FileSystem from "@effect/platform/FileSystem"
 import * as Path from "@effect/platform/Path"
 import * as BunContext from "@effect/platform-bun/BunContext"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
+import type { Execd } from "@sandglass/core"
 import { Ledger, SandboxCommandExecutor, SandboxContext, Sandboxes, SandboxFileSystem } from "@sandglass/core"
+import { LocalOpenSandbox } from "@sandglass/local"
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
@@ -22,70 +27,99 @@ const onFiles = (program: FileProgram) =>
     return yield* outcome(program(fs, yield* fs.makeTempDirectoryScoped()))
   }).pipe(Effect.scoped)
 
-describe.each(["auto", "plain"] as const)("files (%s)", (mode) => {
-  it.live.each(Object.entries(mode === "auto" ? { ...filePrograms, ...systemPrograms } : filePrograms))(
-    "%s: as on the local machine",
-    ([, program]) =>
-      Effect.gen(function* () {
-        const sandbox = yield* create()
-        const inside = yield* Effect.provide(onFiles(program), SandboxFileSystem.layer(sandbox))
-        assert.deepStrictEqual(inside, yield* Effect.provide(onFiles(program), BunContext.layer))
-      }).pipe(withLocal({ mode })),
-    60_000
+const inSandbox = (mode: "auto" | "plain") =>
+  SandboxContext.layerCreate({ image: "node:22" }).pipe(
+    Layer.provide(Sandboxes.layer),
+    Layer.provide(Layer.merge(LocalOpenSandbox.layerWith({ mode }), Ledger.layerMemory))
   )
 
-  it.live(
-    "open files read and write where they stand",
-    () =>
-      Effect.gen(function* () {
-        const fs = SandboxFileSystem.make(yield* create())
-        assert.deepStrictEqual(yield* openFiles.program(fs, yield* fs.makeTempDirectory()), openFiles.gives)
-      }).pipe(withLocal({ mode })),
-    60_000
-  )
+describe.each(["auto", "plain"] as const)("as on the local machine (%s)", (mode) => {
+  layer(inSandbox(mode), { excludeTestServices: true })((it) => {
+    it.effect.each(Object.entries(mode === "auto" ? { ...filePrograms, ...systemPrograms } : filePrograms))(
+      "files: %s",
+      ([, program]) =>
+        Effect.gen(function* () {
+          assert.deepStrictEqual(yield* onFiles(program), yield* Effect.provide(onFiles(program), BunContext.layer))
+        }),
+      60_000
+    )
 
-  it.live(
-    "changes are seen",
-    () =>
+    it.effect.each(Object.entries(commandPrograms))(
+      "commands: %s",
+      ([, program]) =>
+        Effect.gen(function* () {
+          const run = Effect.scoped(outcome(program))
+          assert.deepStrictEqual(yield* run, yield* Effect.provide(run, BunContext.layer))
+        }),
+      60_000
+    )
+
+    it.effect(
+      "open files read and write where they stand",
+      () =>
+        Effect.gen(function* () {
+          const fs = yield* FileSystem.FileSystem
+          assert.deepStrictEqual(yield* openFiles.program(fs, yield* fs.makeTempDirectoryScoped()), openFiles.gives)
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
+    it.effect(
+      "changes are seen",
+      () =>
+        Effect.gen(function* () {
+          const sandbox = yield* SandboxContext.CurrentSandbox
+          const fs = SandboxFileSystem.make(sandbox, { watchInterval: "30 millis" })
+          const directory = yield* fs.makeTempDirectoryScoped()
+          yield* fs.writeFileString(`${directory}/old`, "")
+          const events = yield* Mailbox.make<FileSystem.WatchEvent>({ capacity: 100 })
+          const next = Effect.map(events.take, ({ _tag, path }) => `${_tag} ${path}`)
+          yield* fs.watch(directory).pipe(
+            Stream.runForEach((event) => events.offer(event)),
+            Effect.forkScoped
+          )
+          yield* Effect.sleep("500 millis")
+          yield* fs.writeFileString(`${directory}/a\nb`, "")
+          assert.strictEqual(yield* next, "Create a\nb")
+          yield* fs.writeFileString(`${directory}/old`, "more")
+          assert.strictEqual(yield* next, "Update old")
+          yield* fs.remove(`${directory}/old`)
+          assert.strictEqual(yield* next, "Remove old")
+          const error = yield* Effect.flip(Stream.runDrain(fs.watch(`${directory}/none`)))
+          assert.deepInclude(error, { _tag: "SystemError", reason: "NotFound", method: "watch" })
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
+    it.effect.skipIf(mode === "plain" || !Fs.existsSync("/bin/dash"))(
+      "files: with no more than a POSIX shell",
+      () =>
+        Effect.gen(function* () {
+          const { execd } = yield* SandboxContext.CurrentSandbox
+          const inDash: Execd.ExecdClient["command"] = (request) =>
+            execd.command({ ...request, command: `exec dash -c '${request.command.replaceAll("'", "'\\''")}'` })
+          const inside = SandboxFileSystem.layer({ execd: { ...execd, command: inDash } })
+          for (const [name, program] of Object.entries(filePrograms)) {
+            const there = yield* Effect.provide(onFiles(program), inside)
+            assert.deepStrictEqual(there, yield* Effect.provide(onFiles(program), BunContext.layer), name)
+          }
+        }),
+      60_000
+    )
+
+    it.effect("paths start from the sandbox's directory", () =>
       Effect.gen(function* () {
-        const fs = SandboxFileSystem.make(yield* create(), { watchInterval: "30 millis" })
-        const directory = yield* fs.makeTempDirectory()
-        yield* fs.writeFileString(`${directory}/old`, "")
-        const events = yield* Mailbox.make<FileSystem.WatchEvent>({ capacity: 100 })
-        const next = Effect.map(events.take, ({ _tag, path }) => `${_tag} ${path}`)
-        yield* fs.watch(directory).pipe(
-          Stream.runForEach((event) => events.offer(event)),
-          Effect.forkScoped
+        const path = yield* Path.Path
+        const fs = yield* FileSystem.FileSystem
+        const cwd = yield* fs.realPath(".")
+        assert.deepStrictEqual(
+          [path.resolve("a"), path.resolve("/b", "c"), path.relative("x/y", `${cwd}/z`)],
+          [`${cwd}/a`, "/b/c", "../../z"]
         )
-        yield* Effect.sleep("300 millis")
-        yield* fs.writeFileString(`${directory}/a\nb`, "")
-        assert.strictEqual(yield* next, "Create a\nb")
-        yield* fs.writeFileString(`${directory}/old`, "more")
-        assert.strictEqual(yield* next, "Update old")
-        yield* fs.remove(`${directory}/old`)
-        assert.strictEqual(yield* next, "Remove old")
-        const error = yield* Effect.flip(Stream.runDrain(fs.watch(`${directory}/none`)))
-        assert.deepInclude(error, { _tag: "SystemError", reason: "NotFound", method: "watch" })
-      }).pipe(withLocal({ mode })),
-    60_000
-  )
-})
-
-describe.each(["auto", "plain"] as const)("commands (%s)", (mode) => {
-  it.live.each(Object.entries(commandPrograms))(
-    "%s: as on the local machine",
-    ([, program]) =>
-      Effect.gen(function* () {
-        const sandbox = yield* create()
-        const inside = Layer.merge(SandboxFileSystem.layer(sandbox), SandboxCommandExecutor.layer(sandbox))
-        const [there, here] = yield* Effect.all([
-          outcome(program).pipe(Effect.scoped, Effect.provide(inside)),
-          outcome(program).pipe(Effect.scoped, Effect.provide(BunContext.layer))
-        ])
-        assert.deepStrictEqual(there, here)
-      }).pipe(withLocal({ mode })),
-    60_000
-  )
+        assert.strictEqual((yield* path.toFileUrl("a b")).href, `file://${cwd}/a%20b`)
+      })
+    )
+  })
 })
 
 describe("commands of a sandbox", () => {
@@ -216,3 +250,17 @@ describe("commands of a sandbox", () => {
     60_000
   )
 })
+
+it.effect(
+  "the example says the same on this machine and in a sandbox",
+  () =>
+    Effect.sync(() => {
+      const example = fileURLToPath(new URL("../../examples/platform.ts", import.meta.url))
+      for (const options of [[], ["--sandbox"]]) {
+        const run = spawnSync(process.execPath, [example, ...options], { encoding: "utf8", timeout: 50_000 })
+        const said = run.stdout.split("\n").filter((line) => !line.startsWith("timestamp="))
+        assert.deepStrictEqual(said, ["the sum is 5050", "sum.mjs", "exit code 0", ""], run.stderr)
+      }
+    }),
+  60_000
+)

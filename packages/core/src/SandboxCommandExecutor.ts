@@ -146,7 +146,7 @@ const isText = (option: unknown): option is "pipe" | "inherit" => typeof option 
  * Each Command is one exec of the sandbox: recorded with its output, numbered, and on a resumed sandbox answered from the ledger. Commands that
  * are piped into one another are one exec, run as a pipeline inside the sandbox.
  *
- * What is different from commands of the local machine:
+ * The server's pipes, which the bytes go through, need `bash` in the image. What is different from commands of the local machine:
  *
  * - standard input stays open until its stream or sink ends, as it does there; it is not recorded, and a replayed command reads nothing
  * - output is read back from the ledger: a reader that is slow, or that never comes, does not hold up the command

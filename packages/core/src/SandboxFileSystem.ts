@@ -3,12 +3,12 @@
  *
  * @since 0.1.0
  */
+import type { PlatformError } from "@effect/platform/Error"
 import * as FileSystem from "@effect/platform/FileSystem"
 import type * as Duration from "effect/Duration"
 import * as Layer from "effect/Layer"
 import type * as Stream from "effect/Stream"
 import * as Contents from "./internal/platform/contents.js"
-import type { PlatformError } from "./internal/platform/errors.js"
 import { open } from "./internal/platform/file.js"
 import { makeOperations } from "./internal/platform/operations.js"
 import { makeShell } from "./internal/platform/shell.js"
@@ -36,6 +36,7 @@ export interface Options {
  * - `sink` sends everything in one upload, and puts it in its place when the stream ends
  * - `copy` copies links as they are
  * - `readDirectory` sorts
+ * - `utimes` sets whole seconds where `touch` is that of BusyBox
  * - `watch` looks twice a second (`watchInterval`), and tells names relative to what is watched
  *
  * @example

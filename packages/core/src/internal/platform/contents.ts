@@ -117,6 +117,7 @@ if [ -e "$target" ]; then
   case $flag in *x*) echo ": File exists" >&2; exit 1;; esac
 else
   new=1
+  stat -L -- "\${target%/*}/." >/dev/null || exit 1
   case $flag in
     r*) stat -L -- "$target" >/dev/null; exit 1;;
     *x*) [ ! -L "$target" ] || { echo ": File exists" >&2; exit 1; }

@@ -1,4 +1,4 @@
-import type { PlatformError, SystemErrorReason } from "@effect/platform/Error"
+import type { SystemErrorReason } from "@effect/platform/Error"
 import { BadArgument, SystemError } from "@effect/platform/Error"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 
@@ -89,5 +89,3 @@ export const badArgument = (
   description: string,
   cause?: unknown
 ): BadArgument => new BadArgument({ module, method, description, ...(cause === undefined ? {} : { cause }) })
-
-export type { PlatformError }

@@ -15,13 +15,16 @@ const accessScript = `stat -L -- "$1" >/dev/null || exit 1
 [ -z "$2" ] || [ -r "$1" ] || { echo ": Permission denied" >&2; exit 1; }
 [ -z "$3" ] || [ -w "$1" ] || { echo ": Permission denied" >&2; exit 1; }`
 
-/** Modes are copied as they are. What is there already stays without `overwrite`, with exit codes that differ from version to version. */
+/** Modes are copied as they are. Without `overwrite` only what is not there yet is copied, whole trees at a time. */
 const copyScript = `[ -e "$1" ] || [ -L "$1" ] || ${missing}
 to=\${2%/}; mkdir -p -- "\${to%/*}/" || exit 1
 umask 0
 if [ -n "$3" ] || { [ ! -e "$2" ] && [ ! -L "$2" ]; }; then cp -RP $4 -T -- "$1" "$2"; exit; fi
 [ -d "$2" ] && [ ! -L "$2" ] && [ -d "$1" ] || exit 0
-said=$(cp -RPn $4 -T -- "$1" "$2" 2>&1) || ! printf '%s\\n' "$said" | grep -v 'not replacing' >&2`
+to=$2; options=$4; export to options
+cd -- "$1" && find . -exec sh -c 'for file; do
+  [ -e "$to/$file" ] || [ -L "$to/$file" ] || cp -RP $options -T -- "$file" "$to/$file" || exit 1
+done' sh {} +`
 
 const copyFileScript = `stat -L -- "$1" >/dev/null || exit 1
 [ ! -d "$1" ] || { echo ": Is a directory" >&2; exit 1; }
@@ -54,8 +57,10 @@ readlink -n -- "$1" | base64`
 const realPathScript = `stat -L -- "$1" >/dev/null || exit 1
 printf '%s' "$(readlink -f -- "$1"; echo .)" | base64`
 
+/** Some know whole seconds only. */
 const touchScript = `stat -L -- "$1" >/dev/null || exit 1
-touch -c -a -d "$2" -- "$1" && touch -c -m -d "$3" -- "$1"`
+set_time() { touch -c "$1" -d "$3" -- "$2" 2>/dev/null || touch -c "$1" -d "\${3%.*}" -- "$2"; }
+set_time -a "$1" "$2" && set_time -m "$1" "$3"`
 
 const truncateScript = `stat -L -- "$1" >/dev/null || exit 1
 [ ! -d "$1" ] || { echo ": Is a directory" >&2; exit 1; }

@@ -40,12 +40,14 @@ const finding = `__sg_find() (
   exit 1
 )`
 
+const prepared = `__sg_in=$(mktemp -d "\${TMPDIR:-/tmp}/.sandglass-XXXXXX") && mkfifo "$__sg_in/in" ||
+  { echo "failed EIO"; exit 125; }`
+
 /**
  * Standard input that can end, over a connection that has no word for it: pieces, each after its length in a line, until a length of 0. It
  * goes through a pipe with a name, so that the program itself takes the place of the shell, and exit code and signals are its own.
  */
-const feeding = `__sg_in=$(mktemp -d "\${TMPDIR:-/tmp}/.sandglass-XXXXXX") && mkfifo "$__sg_in/in" || exit 125
-exec 3<&0
+const feeding = `exec 3<&0
 { rm -rf "$__sg_in"
   while IFS= read -r __sg_n && [ "$__sg_n" -gt 0 ]; do
     dd bs="$__sg_n" count=1 iflag=fullblock || break
@@ -83,8 +85,7 @@ export const processScript = (segments: ReadonlyArray<Segment>, feeds: boolean):
     finding,
     ...segments.map(check),
     "unset -f __sg_find",
-    `echo "started $$"`,
-    ...(feeds ? [feeding] : []),
+    ...(feeds ? [prepared, `echo "started $$"`, feeding] : [`echo "started $$"`]),
     segments.length === 1 && only !== undefined && only.cwd === undefined
       ? line(only, true)
       : segments.map((segment) => line(segment, false)).join(" | ")
