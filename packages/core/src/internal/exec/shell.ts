@@ -48,7 +48,7 @@ export interface ScriptRequest {
 const isName = (name: string): boolean => /^[A-Za-z_][A-Za-z0-9_]*$/.test(name)
 
 /** Bash sets them itself, and lets nobody else. */
-const reserved = new Set(["UID", "EUID", "PPID"])
+const reserved = new Set(["BASHOPTS", "EUID", "PPID", "SHELLOPTS", "UID"])
 
 /**
  * The variables of a command have other names until it starts: a script's own work must not depend on the command's `PATH` or `TMPDIR`.
@@ -103,7 +103,10 @@ const enterSession = ({ cwd, session }: ScriptRequest): ReadonlyArray<string> =>
     `{ read -r __sg_cur __sg_prev <"$__sg_dir/current"; } 2>/dev/null`,
     `[ -n "$__sg_cur" ] || ${fail("the session is closed, or its state is gone")}`,
     `[ "$__sg_prev" = - ] || rm -f "$__sg_dir/$__sg_prev" 2>/dev/null`,
-    `__sg_ok=; unset __sg_pwd __sg_old; . "$__sg_dir/$__sg_cur" 2>/dev/null`,
+    // Exported, and nothing else: a variable that stayed read-only could keep the session from going on.
+    `declare() { shift; command export "$@"; }; __sg_ok=; unset __sg_pwd __sg_old`,
+    `. "$__sg_dir/$__sg_cur" 2>/dev/null`,
+    `unset -f declare`,
     `[ -n "$__sg_ok" ] || ${fail("the session's state cannot be read")}`,
     `if [ -n "\${__sg_pwd-}" ]; then CDPATH= cd -- "$__sg_pwd" 2>/dev/null || ${gone}`,
     session.initial === undefined ? "fi" : `else ${changeTo(session.initial)}; fi`,
@@ -298,6 +301,7 @@ export const createSession = (options: {
     `  set -- $__sg_names`,
     `  for __sg_l; do eval "__sg_is_$__sg_l=\\\${$__sg_l+x} __sg_now_$__sg_l=\\\${$__sg_l-}"; done`,
     `  __sg_here=$__sg_pwd`,
+    `  declare() { shift; command export "$@"; }`,
     `  . "$__sg_o/base"; __sg_there=$__sg_pwd; unset __sg_pwd`,
     `  for __sg_l; do eval "__sg_was_$__sg_l=\\\${$__sg_l-}; unset $__sg_l"; done`,
     `  __sg_ok=; . "$__sg_o/$__sg_c"; [ -n "$__sg_ok" ] || exit`,
