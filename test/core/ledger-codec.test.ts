@@ -17,7 +17,11 @@ const encode = (value: LedgerEvent.Json, restricted: boolean): string => {
   if (typeof json === "string") {
     throw new Error(json)
   }
-  return Codec.encodePayload(json.value, json.text, restricted)
+  const text = Codec.encodePayload(json.value, json.text, restricted)
+  if (text === undefined) {
+    throw new Error("nested too deeply")
+  }
+  return text
 }
 
 /** What Postgres refuses in JSONB: an escape of NUL, or of half a pair. */

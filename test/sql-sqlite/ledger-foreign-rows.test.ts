@@ -131,6 +131,29 @@ describe("SqliteLedger and rows that other programs wrote", () => {
     }).pipe(Effect.provide(memory))
   )
 
+  it.effect("what is nested as deeply as can be breaks neither reading nor the batch that it comes in", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger.Ledger
+      let stored = 0
+      for (const depth of [5_000, 20_000, 100_000]) {
+        const deep = `${"[".repeat(depth)}${"]".repeat(depth)}`
+        for (const json of [deep, `{"$sandglass.escaped":"object","a":${deep}}`, `{"env":[${deep}]}`]) {
+          yield* insert({ event: "'exec_start'", payload: `'${json}'` })
+          stored++
+          yield* Effect.ignore(
+            ledger.appendAll([
+              { ...base, event: "note", payload: JSON.parse(json) },
+              { ...base, event: "sibling" }
+            ])
+          )
+        }
+      }
+      const seen = yield* collect(ledger.read())
+      assert.strictEqual(seen.filter(({ event }) => event === "exec.started").length, stored)
+      assert.strictEqual(seen.filter(({ event }) => event === "sibling").length, stored)
+    }).pipe(Effect.provide(memory))
+  )
+
   it.effect("what is appended has its own time, unless they are later in earnest", () =>
     Effect.gen(function* () {
       const ledger = yield* Ledger.Ledger

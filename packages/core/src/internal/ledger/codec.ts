@@ -86,7 +86,16 @@ const escapePayload = (value: Json): Json => {
 
 const hasMarker = (value: { readonly [key: string]: Json }): boolean => Object.hasOwn(value, payloadMarker)
 
+/** Another program may have nested it so deeply that it cannot be walked through: then it stays as it is. */
 const unescapePayload = (value: { readonly [key: string]: Json }): Json => {
+  try {
+    return unescapeMarked(value)
+  } catch {
+    return value
+  }
+}
+
+const unescapeMarked = (value: { readonly [key: string]: Json }): Json => {
   const kind = value[payloadMarker]
   const rest =
     kind === wrapped && Object.hasOwn(value, "value") && Object.keys(value).length === 2
@@ -117,13 +126,20 @@ const unwrapDoubleEncoded = (text: string): Json | undefined => {
 }
 
 /**
- * The JSON text of a payload. `restricted` is for databases that refuse NUL and lone surrogates inside JSON; elsewhere
+ * The JSON text of a payload, or nothing where it is nested too deeply for that. `restricted` is for databases that refuse NUL and lone surrogates inside JSON; elsewhere
  * only what would otherwise be taken for something else is escaped.
  */
-export const encodePayload = (value: Json, text: string, restricted: boolean): string => {
+export const encodePayload = (value: Json, text: string, restricted: boolean): string | undefined => {
   const ambiguous =
     typeof value === "string" ? unwrapDoubleEncoded(value) !== undefined : isJsonObject(value) && hasMarker(value)
-  return ambiguous || (restricted && unsafeJson.test(text)) ? JSON.stringify(escapePayload(value)) : text
+  if (!ambiguous && !(restricted && unsafeJson.test(text))) {
+    return text
+  }
+  try {
+    return JSON.stringify(escapePayload(value))
+  } catch {
+    return undefined
+  }
 }
 
 /** Undoes {@link encodePayload}; text that is no JSON at all is read as a string. */

@@ -46,6 +46,10 @@ export const prepare = (event: EventInput, restrictedJson: boolean): Prepared | 
   if (typeof json === "string") {
     return json
   }
+  const stored = json === undefined ? null : Codec.encodePayload(json.value, json.text, restrictedJson)
+  if (stored === undefined) {
+    return "payload is nested too deeply"
+  }
   return {
     row: {
       sandboxId: Codec.encodeText(sandboxId),
@@ -53,7 +57,7 @@ export const prepare = (event: EventInput, restrictedJson: boolean): Prepared | 
       stepIdx,
       branch: branch ?? null,
       event: Codec.encodeText(kind),
-      payload: json === undefined ? null : Codec.encodePayload(json.value, json.text, restrictedJson),
+      payload: stored,
       error: error === undefined || error === null ? null : Codec.encodeText(error)
     },
     payload: json?.value
