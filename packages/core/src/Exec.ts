@@ -36,7 +36,7 @@ export interface ExecOptions {
   readonly cwd?: string | undefined
   /** Environment variables. The ledger gets their names, never their values. */
   readonly env?: { readonly [name: string]: string | Redacted.Redacted } | undefined
-  /** The server kills the command after it: `ExecError` with reason `Timeout`. Default: none. */
+  /** The server kills the command after it, counted from its start: `ExecError` with reason `Timeout`. Default: none. */
   readonly timeout?: Duration.DurationInput | undefined
   readonly uid?: number | undefined
   readonly gid?: number | undefined
@@ -55,13 +55,14 @@ export interface ExecOptions {
    */
   readonly key?: string | undefined
   /**
-   * Standard input, sent before the command starts: text as UTF-8, bytes, or a Stream of bytes. Default: empty. It is not
-   * recorded.
+   * Standard input, sent whole before the command starts: text as UTF-8, bytes, or a Stream of bytes. Default: empty. It is not
+   * recorded. Where it cannot be sent the exec fails with that `OpenSandboxError`, and nothing has run.
    */
   readonly stdin?: string | Uint8Array | Stream.Stream<Uint8Array, unknown> | undefined
   /**
    * Runs the command at most once in this container: the same key, from whichever process, waits for the first run and gets its
-   * output and exit code, also after a lost connection or a crash. `ExecError` with reason `Killed` when the first run was killed.
+   * output and exit code, also after a lost connection or a crash. `ExecError` with reason `Killed` when the first run was killed,
+   * `Failed` when the key was used for another command, shell, `cwd` or session.
    */
   readonly idempotencyKey?: string | undefined
   /** How many characters (UTF-16 code units) of stdout, and of stderr, a result keeps: head and tail. Default: 8,388,608. */
@@ -176,6 +177,10 @@ export interface CodeContext {
 
 /**
  * Commands that share a directory and an environment: `cd` and `export` of one are there for the next. They run one after another.
+ *
+ * However a command ends, its state is kept, unless it is killed or leaves the shell with `exec program`; what it does in the shell that
+ * an option names is not kept either. The variables, secrets among them, are in a file of the container until the session ends, and
+ * therefore in snapshots.
  *
  * @since 0.1.0
  * @category models

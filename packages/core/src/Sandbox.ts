@@ -54,7 +54,7 @@ export interface ForkOptions {
  * @category models
  */
 export interface SessionOptions {
-  /** Default: `1`, `2`, … in the order in which they are made. */
+  /** Default: `1`, `2`, … in the order in which they are made. A name that is in use joins that session. */
   readonly name?: string | undefined
   /** Where its first command starts. Default: the container's. */
   readonly cwd?: string | undefined
@@ -156,7 +156,7 @@ export interface Sandbox {
   readonly commands: Stream.Stream<DetachedExec, LedgerError>
   /**
    * A session: its commands share directory and environment, and are recorded and replayed like others. On a resumed sandbox the
-   * session of the same name (by default the same number) goes on where the checkpoint left it.
+   * session of the same name (by default the same number) goes on where the checkpoint left it; a fork has none of its parent's.
    */
   readonly createSession: (options?: SessionOptions) => Effect.Effect<Session, SandboxFailure, Scope.Scope>
   readonly files: SandboxFiles

@@ -22,7 +22,7 @@ export const TypeId = "~@sandglass/core/SandboxError"
  * - `NotFound`: neither the ledger nor the server knows the sandbox
  * - `NoCheckpoint`: there is nothing to resume from, or no checkpoint with that tag
  * - `LineageIncomplete`: the ledger no longer holds an earlier generation of a resumed sandbox
- * - `StartFailed`: the container failed, or vanished, before it was usable
+ * - `StartFailed`: the container failed, or vanished, before it was usable; or a session could not be set up in it
  * - `NotReady`: it did not become usable, paused or running in time
  * - `SnapshotFailed`: the snapshot failed, or was not ready in time
  * - `Closed`: the sandbox was closed already
@@ -110,7 +110,7 @@ export class CommandError extends Schema.TaggedError<CommandError>("@sandglass/c
  * - `Killed`: ended by a signal
  * - `Interrupted`: stopped through `RunningExec.interrupt`
  * - `Lost`: the connection broke and the server could not say how the command ended; it may have run
- * - `Failed`: the server reported a failure instead of an exit code
+ * - `Failed`: the server reported a failure instead of an exit code, or what is done around the command failed
  * - `Protocol`: the answer was no event stream
  * - `Pipe`: what `pipeTo` wrote to failed
  * - `Closed`: the sandbox was closed while it ran
