@@ -10,12 +10,13 @@ import * as TestClock from "effect/TestClock"
 import { Ledger } from "../../Ledger.js"
 import type { Json, LedgerEntry } from "../../LedgerEvent.js"
 import type { It } from "./support.js"
-import { collect, fresh, joinPassingTime, output, read, session } from "./support.js"
+import { catchUp, collect, fresh, joinPassingTime, output, read, session } from "./support.js"
 
 export const sandboxes = (it: It): void => {
   it.effect("sandboxes, newest first, with all that is known of them", () =>
     Effect.gen(function* () {
       const ledger = yield* Ledger
+      yield* catchUp
       const { name } = yield* session
       const runId = yield* fresh("run")
       const make = (payload: { readonly [key: string]: Json }) =>

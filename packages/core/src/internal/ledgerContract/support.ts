@@ -30,6 +30,15 @@ export const session = Effect.map(Effect.all([fresh("sbx"), fresh("name")]), ([s
   name
 }))
 
+/** The clock of a case starts long ago; entries that the ledger holds already may be from today. */
+export const catchUp = Effect.gen(function* () {
+  const ledger = yield* Ledger
+  const base = yield* session
+  const { ts } = yield* ledger.append({ ...base, event: "now" })
+  yield* ledger.deleteSandbox(base.sandboxId)
+  yield* TestClock.setTime(ts)
+})
+
 export const collect = <A>(stream: Stream.Stream<A, LedgerError, Ledger>) =>
   Effect.map(Stream.runCollect(stream), Chunk.toReadonlyArray)
 

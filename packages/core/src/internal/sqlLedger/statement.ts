@@ -90,7 +90,9 @@ export const selectPage = (
   // A page without a cursor is a search all the same.
   const after: Place =
     range.after === undefined
-      ? { ts: () => (order === "asc" ? statement.dialect.lowest : statement.dialect.highest), id: () => "0" }
+      ? order === "asc"
+        ? { ts: () => statement.dialect.lowest, id: () => "0" }
+        : { ts: () => statement.dialect.highest, id: () => "9223372036854775807" }
       : placeOf(statement, range.after)
   const [further, direction] = order === "asc" ? [">" as const, "ASC"] : ["<" as const, "DESC"]
   const end = (): Array<string> =>
