@@ -155,9 +155,11 @@ for (const mode of modes) {
           const parent = yield* temporary
           const server = yield* spawned(["--mode", mode], { TMPDIR: parent })
           const time = nap()
+          const paused = yield* Effect.promise(() => through(server))
+          yield* Effect.promise(() => paused.run(`sleep ${time}`, { background: true }))
+          // Stopped before it is there, it never would be.
+          yield* becomes(() => processesWith(`sleep\0${time}`).length === 1)
           yield* Effect.promise(async () => {
-            const paused = await through(server)
-            await paused.run(`sleep ${time}`, { background: true })
             await fetch(`${server.url}/v1/sandboxes/${paused.id}/pause`, { method: "POST", headers: paused.headers })
             const box = await through(server)
             await box.run(`setsid sleep ${time} & sleep ${time}`, { background: true })
