@@ -7,6 +7,16 @@ export const root = fileURLToPath(new URL("../..", import.meta.url)).replace(/[\
 
 export const readJson = (file) => JSON.parse(fs.readFileSync(file, "utf8"))
 
+/** As Biome sorts imports and exports: letter by letter, A before a before B. */
+const byName = (a, b) => {
+  for (let at = 0; at < Math.min(a.length, b.length); at++) {
+    if (a[at] === b[at]) continue
+    const [lowerA, lowerB] = [a[at].toLowerCase(), b[at].toLowerCase()]
+    return lowerA === lowerB ? (a[at] < b[at] ? -1 : 1) : lowerA < lowerB ? -1 : 1
+  }
+  return a.length - b.length
+}
+
 /** Every file below `dir`, as paths relative to it with forward slashes, sorted. */
 export const listFiles = (dir) =>
   fs.existsSync(dir)
@@ -14,8 +24,7 @@ export const listFiles = (dir) =>
         .readdirSync(dir, { recursive: true, withFileTypes: true })
         .filter((entry) => entry.isFile())
         .map((entry) => path.relative(dir, path.join(entry.parentPath ?? entry.path, entry.name)).replaceAll("\\", "/"))
-        // As Biome sorts imports and exports: whatever the case.
-        .sort((a, b) => a.toLowerCase().localeCompare(b.toLowerCase(), "en") || (a < b ? -1 : 1))
+        .sort(byName)
     : []
 
 const binTargets = (manifest) => {
