@@ -6,10 +6,14 @@ import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import { Execd, OpenSandbox, Sandboxes } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
+import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
+
+/** A benchmark that could not be run. */
+export class BenchmarkError extends Data.TaggedError("BenchmarkError")<{ readonly message: string }> {}
 
 export interface Figure {
   readonly what: string
@@ -89,7 +93,10 @@ export interface Server {
 }
 
 /** Runs `servers/<name>.ts` in a process of its own: what feeds the bytes must not share the event loop of what is measured. */
-export const server = (name: string, ...args: ReadonlyArray<string>): Effect.Effect<Server, Error, Scope.Scope> =>
+export const server = (
+  name: string,
+  ...args: ReadonlyArray<string>
+): Effect.Effect<Server, BenchmarkError, Scope.Scope> =>
   Effect.map(
     Effect.acquireRelease(
       Effect.async<{ readonly server: Server; readonly stop: () => Promise<void> }, Error>((resume) => {
@@ -107,8 +114,10 @@ export const server = (name: string, ...args: ReadonlyArray<string>): Effect.Eff
           }
           resume(Effect.succeed({ server: JSON.parse(said) as Server, stop }))
         })
-        child.once("error", (error) => resume(Effect.fail(error)))
-        child.once("close", (code) => resume(Effect.fail(new Error(`servers/${name}.ts ended with ${code}`))))
+        child.once("error", ({ message }) => resume(Effect.fail(new BenchmarkError({ message }))))
+        child.once("close", (code) =>
+          resume(Effect.fail(new BenchmarkError({ message: `servers/${name}.ts ended with ${code}` })))
+        )
       }),
       ({ stop }) => Effect.promise(stop)
     ),

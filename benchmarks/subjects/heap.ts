@@ -6,7 +6,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Stream from "effect/Stream"
 import type { Subject } from "../harness.js"
-import { live, scratch, server } from "../harness.js"
+import { BenchmarkError, live, scratch, server } from "../harness.js"
 
 const mega = 1_000_000
 const parts = 10
@@ -27,7 +27,7 @@ export const heap: Subject = {
       const { bavail, bsize } = yield* Effect.promise(() => fs.statfs(directory))
       const needed = megabytes * 1.3 * mega + 500 * mega
       if (bavail * bsize < needed) {
-        return yield* Effect.fail(new Error(`${directory} has no room for ${Math.round(needed / mega)} MB`))
+        return yield* new BenchmarkError({ message: `${directory} has no room for ${Math.round(needed / mega)} MB` })
       }
       const context = yield* Layer.build(live(yield* server("scripted"), `${directory}/ledger.db`))
       const sandbox = yield* Effect.flatMap(Sandboxes.Sandboxes, (_) =>
@@ -47,7 +47,7 @@ export const heap: Subject = {
       )
       const seconds = (performance.now() - start) / 1000
       if (characters < megabytes * mega) {
-        return yield* Effect.fail(new Error(`only ${characters} characters came`))
+        return yield* new BenchmarkError({ message: `only ${characters} characters came` })
       }
 
       const growth = (of: "heap" | "rss") => {
