@@ -99,7 +99,7 @@ export const server = (
 ): Effect.Effect<Server, BenchmarkError, Scope.Scope> =>
   Effect.map(
     Effect.acquireRelease(
-      Effect.async<{ readonly server: Server; readonly stop: () => Promise<void> }, Error>((resume) => {
+      Effect.async<{ readonly server: Server; readonly stop: () => Promise<void> }, BenchmarkError>((resume) => {
         const file = fileURLToPath(new URL(`servers/${name}.ts`, import.meta.url))
         const child = spawn(process.execPath, [file, ...args], { stdio: ["pipe", "pipe", "inherit"] })
         const ended = new Promise<void>((resolve) => child.once("close", () => resolve()))
