@@ -5,6 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as LocalOpenSandbox from "@sandglass/local/LocalOpenSandbox"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
 import * as Scope from "effect/Scope"
 import {
   becomes,
@@ -265,6 +266,61 @@ for (const mode of modes) {
         }
         yield* box.text("touch stop")
         assert.include(outputOf(yield* Effect.promise(running.rest)), "finished")
+      })
+    )
+
+    it.scopedLive("are taken while an upload waits for its client", () =>
+      Effect.gen(function* () {
+        const server = yield* start({ mode })
+        const box = yield* server.box()
+        const upload = yield* box.stalledUpload("/workspace/f", "x".repeat(100))
+        yield* eventually(
+          Effect.map(box.request("GET", "/files/info?path=/workspace/f"), ({ status }) => status === 200 || undefined)
+        )
+        const id = yield* server.snapshot(box.id)
+        assert.strictEqual(yield* box.text("echo on"), "on\n")
+        yield* upload.finish
+        assert.strictEqual(yield* upload.ended, 200)
+        assert.strictEqual((yield* box.download("/workspace/f")).text, "x".repeat(100))
+        assert.strictEqual((yield* server.request("DELETE", `/snapshots/${id}`)).status, 204)
+        const again = yield* box.stalledUpload("/workspace/g", "x".repeat(100))
+        yield* eventually(
+          Effect.map(box.request("GET", "/files/info?path=/workspace/g"), ({ status }) => status === 200 || undefined)
+        )
+        assert.strictEqual((yield* server.request("DELETE", `/sandboxes/${box.id}`)).status, 204)
+        assert.strictEqual(yield* again.ended, 404)
+      })
+    )
+
+    it.scopedLive("do not hold up the deletion of their sandbox", () =>
+      Effect.gen(function* () {
+        const server = yield* start({ mode })
+        const box = yield* server.box()
+        const sleeping = yield* box.start("sleep 300")
+        yield* box.text("head -c 300M /dev/zero >big; for i in $(seq 3000); do echo $i >f$i; done")
+        const taken = yield* server.request("POST", `/sandboxes/${box.id}/snapshots`, { body: {} })
+        assert.strictEqual(taken.status, 202)
+        const path = `/snapshots/${taken.json.id}`
+        const waiting = yield* Effect.fork(box.request("POST", "/command", { body: { command: "echo late" } }))
+        const pausing = yield* Effect.fork(server.request("POST", `/sandboxes/${box.id}/pause`))
+        const began = Date.now()
+        const removals = yield* Effect.all(
+          [server.request("DELETE", `/sandboxes/${box.id}`), server.request("DELETE", `/sandboxes/${box.id}`)],
+          { concurrency: 2 }
+        )
+        assert.sameMembers(
+          removals.map(({ status }) => status),
+          [204, 404]
+        )
+        assert.isBelow(Date.now() - began, 5000)
+        assert.include([200, 404, 503], (yield* Fiber.join(waiting)).status)
+        assert.include([202, 404], (yield* Fiber.join(pausing)).status)
+        yield* Effect.promise(() => sleeping.rest().catch(() => []))
+        const { message, state } = (yield* server.request("GET", path)).json.status
+        if (state === "Failed") assert.include(message, "deleted")
+        else assert.strictEqual(state, "Ready")
+        assert.strictEqual((yield* server.request("DELETE", path)).status, 204)
+        assert.strictEqual((yield* server.request("GET", `/sandboxes/${box.id}`)).status, 404)
       })
     )
   })

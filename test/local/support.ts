@@ -1,4 +1,5 @@
 import * as Fs from "node:fs"
+import * as Http from "node:http"
 import * as LocalOpenSandbox from "@sandglass/local/LocalOpenSandbox"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
@@ -112,6 +113,36 @@ export class Box {
     form.append("metadata", new Blob([JSON.stringify({ path, ...metadata })], { type: "application/json" }), "metadata")
     form.append("file", new Blob([content], { type: "application/octet-stream" }), "file")
     return this.request("POST", "/files/upload", { body: form })
+  }
+
+  /** Begins an upload whose body does not end, until the scope does; tells the status of its answer, undefined where the connection was closed without. */
+  stalledUpload(path: string, content: string) {
+    const { headers, url } = this
+    const head =
+      `--b\r\ncontent-disposition: form-data; name="metadata"\r\n\r\n${JSON.stringify({ path })}\r\n` +
+      `--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n${content}`
+    return Effect.map(
+      Effect.acquireRelease(
+        Effect.sync(() => {
+          const request = Http.request(`${url}/files/upload`, {
+            method: "POST",
+            headers: { ...headers, "content-type": "multipart/form-data; boundary=b" }
+          })
+          const ended = new Promise<number | undefined>((resolve) => {
+            request.on("response", (response) => resolve(response.statusCode))
+            request.on("error", () => resolve(undefined))
+            request.on("close", () => resolve(undefined))
+          })
+          request.write(head)
+          return { request, ended }
+        }),
+        ({ request }) => Effect.sync(() => request.destroy())
+      ),
+      ({ ended, request }) => ({
+        ended: Effect.promise(() => ended),
+        finish: Effect.sync(() => request.end("\r\n--b--\r\n"))
+      })
+    )
   }
 
   download(path: string, headers: { readonly [name: string]: string } = {}): Effect.Effect<Answer> {

@@ -4,6 +4,7 @@ import * as Fs from "node:fs"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
@@ -252,15 +253,21 @@ const upload: Handler = (sandbox, sandboxes) =>
     if (boundary === undefined) return yield* invalidBody("an upload is multipart/form-data with a boundary")
     const parser = new MultipartParser(boundary)
     const malformed = (cause: unknown) => invalidBody(cause instanceof Error ? cause.message : String(cause))
-    yield* sandboxes.working(
-      sandbox,
+    // On its own, until the answer has been sent: interrupting it closes the connection, which Bun answers with 200.
+    const receiving = yield* Effect.forkScoped(
       Effect.acquireUseRelease(
         Effect.sync(() => new Upload(sandbox.instance.root)),
         (files) => {
           let refused: ApiError | undefined
           const handle = (bytes: Uint8Array) =>
             Effect.try({ try: () => parser.push(bytes), catch: malformed }).pipe(
-              Effect.flatMap((events) => Effect.forEach(events, (event) => files.handle(event), { discard: true })),
+              // Piece by piece, so that nothing waits for a client that takes its time: a snapshot may come in between.
+              Effect.flatMap((events) =>
+                sandboxes.working(
+                  sandbox,
+                  Effect.forEach(events, (event) => files.handle(event), { discard: true })
+                )
+              ),
               Effect.catchAll((error) =>
                 Effect.sync(() => {
                   refused = error
@@ -282,6 +289,7 @@ const upload: Handler = (sandbox, sandboxes) =>
         (files) => Effect.sync(() => files.close())
       )
     )
+    yield* sandboxes.attended(sandbox, Fiber.join(receiving))
     return empty(200)
   })
 

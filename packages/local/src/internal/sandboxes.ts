@@ -1,6 +1,7 @@
 /** @internal */
 
 import * as Fs from "node:fs"
+import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Scope from "effect/Scope"
@@ -17,7 +18,7 @@ import { secret, uuid } from "./ids.js"
 import type { Instance, Isolation } from "./isolation.js"
 import { Journal } from "./journal.js"
 import type { PipePool } from "./pipes.js"
-import type { ToolError } from "./process.js"
+import { ToolError } from "./process.js"
 import type { Processes } from "./processes.js"
 import { makeProcesses } from "./processes.js"
 import type { Sessions } from "./sessions.js"
@@ -71,6 +72,10 @@ export interface Sandbox {
   readonly open: Effect.Latch
   /** Taken by whatever works on the files. */
   readonly slots: Effect.Semaphore
+  /** It is to be deleted: whatever waits for something in it need not wait any longer. */
+  readonly doomed: Deferred.Deferred<void>
+  /** It has been deleted. */
+  readonly gone: Deferred.Deferred<void>
   metadata: { readonly [key: string]: string }
   expiresAt: number | undefined
   status: Status
@@ -82,6 +87,12 @@ export interface Sandbox {
 /** Requests of one sandbox that may run at once, before one that needs all of them at rest. */
 const SLOTS = 1024
 
+/** How long a snapshot waits for requests to come to rest; an interpreter that starts may take half of it. */
+const REST_MILLIS = 60_000
+
+/** How long a deletion waits for what it has interrupted. */
+const INTERRUPT_MILLIS = 2000
+
 export interface Sandboxes {
   readonly create: (spec: SandboxSpec) => Effect.Effect<Sandbox, ApiError>
   readonly get: (id: string) => Effect.Effect<Sandbox, ApiError>
@@ -91,8 +102,10 @@ export interface Sandboxes {
   readonly resume: (id: string) => Effect.Effect<void, ApiError>
   readonly renew: (id: string, expiresAt: number) => Effect.Effect<Sandbox, ApiError>
   readonly snapshot: (id: string, name: string | undefined) => ReturnType<Snapshots["create"]>
-  /** Runs something that starts commands or changes files: not while a snapshot is being taken. */
-  readonly working: <A, E, R>(sandbox: Sandbox, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** Runs something that starts commands or changes files: not while a snapshot is being taken. It must not wait for a client. */
+  readonly working: <A, E, R>(sandbox: Sandbox, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ApiError, R>
+  /** Runs something that may take as long as a client likes: interrupted when the sandbox is deleted. */
+  readonly attended: <A, E, R>(sandbox: Sandbox, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | ApiError, R>
 }
 
 export interface SandboxesOptions {
@@ -131,6 +144,7 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         if (!sandboxes.has(sandbox.id)) return Effect.void
         sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
         return Effect.gen(function* () {
+          yield* Deferred.succeed(sandbox.doomed, undefined)
           // What waits outside for a process in the sandbox, and was stopped with it, would keep that from being seen to end. It is not killed at
           // once, since then the machine's first process would have to do it, which may take seconds.
           const { close, release } = sandbox.processes
@@ -157,14 +171,56 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
           Effect.catchAll((error) => Effect.logWarning(`sandglass-local: cannot remove ${directory}: ${error.message}`))
         )
 
+    const attended: Sandboxes["attended"] = (sandbox, effect) =>
+      Effect.raceFirst(
+        effect,
+        Effect.zipRight(Deferred.await(sandbox.doomed), Effect.fail(sandboxNotFound(sandbox.id)))
+      )
+
+    /** Checked again where something was waited for. */
+    const unlessDoomed = <A, E, R>(
+      sandbox: Sandbox,
+      effect: Effect.Effect<A, E, R>
+    ): Effect.Effect<A, E | ApiError, R> =>
+      Effect.zipRight(
+        Effect.flatMap(Deferred.isDone(sandbox.doomed), (doomed) =>
+          doomed ? Effect.fail(sandboxNotFound(sandbox.id)) : Effect.void
+        ),
+        effect
+      )
+
+    const working: Sandboxes["working"] = (sandbox, effect) =>
+      attended(sandbox, sandbox.open.whenOpen(sandbox.slots.withPermits(1)(unlessDoomed(sandbox, effect))))
+
     const locked = <A>(id: string, use: (sandbox: Sandbox) => Effect.Effect<A, ApiError>) =>
       Effect.flatMap(get(id), (sandbox) =>
-        sandbox.lock.withPermits(1)(
-          Effect.suspend(() => (sandboxes.has(id) ? use(sandbox) : Effect.fail(sandboxNotFound(id))))
+        attended(
+          sandbox,
+          sandbox.lock.withPermits(1)(
+            unlessDoomed(
+              sandbox,
+              Effect.suspend(() => use(sandbox))
+            )
+          )
         )
       )
 
-    const remove = (id: string) => locked(id, destroy)
+    /** Does not wait its turn: what holds the lock is interrupted, and what waits for it fails. Goes on without whoever asked for it. */
+    const remove = (id: string) =>
+      Effect.flatMap(get(id), (sandbox) =>
+        Effect.flatMap(Deferred.succeed(sandbox.doomed, undefined), (first) => {
+          const gone = Effect.interruptible(Deferred.await(sandbox.gone))
+          if (!first) return Effect.zipRight(gone, Effect.fail(sandboxNotFound(id)))
+          sandbox.status = status("Stopping", "USER_DELETE", "The sandbox is being deleted")
+          return Effect.raceFirst(sandbox.lock.take(1), Effect.sleep(INTERRUPT_MILLIS)).pipe(
+            Effect.interruptible,
+            Effect.zipRight(destroy(sandbox)),
+            Effect.ensuring(Deferred.succeed(sandbox.gone, undefined)),
+            Effect.forkIn(serverScope),
+            Effect.zipRight(gone)
+          )
+        }).pipe(Effect.uninterruptible)
+      )
 
     const inState = (sandbox: Sandbox, wanted: string, action: string) =>
       sandbox.status.state === wanted
@@ -236,6 +292,8 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             lock: yield* Effect.makeSemaphore(1),
             open: yield* Effect.makeLatch(true),
             slots: yield* Effect.makeSemaphore(SLOTS),
+            doomed: yield* Deferred.make<void>(),
+            gone: yield* Deferred.make<void>(),
             metadata: spec.metadata,
             expiresAt: spec.timeoutSeconds === undefined ? undefined : createdAt + spec.timeoutSeconds * 1000,
             status: status("Running", "CONTAINER_RUNNING", "The sandbox is running"),
@@ -312,30 +370,47 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
         return timed ? Effect.succeed(sandbox) : Effect.as(Effect.forkIn(expire(sandbox), sandbox.scope), sandbox)
       })
 
-    /** With the sandbox's processes stopped, where it has any, and nothing of ours at work on its files. */
+    /** With the sandbox's processes stopped, where it has any, and nothing of ours at work on its files. Interrupted when it is deleted. */
     const still =
       (sandbox: Sandbox) =>
-      <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | ToolError> =>
-        sandbox.slots.withPermits(SLOTS)(
-          Effect.suspend(() =>
-            sandbox.processes.busy() || sandbox.instance.hasProcesses()
-              ? Effect.acquireUseRelease(
-                  sandbox.instance.freeze,
-                  () => effect,
-                  () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.processes.nudge)
-                )
-              : effect
+      (effect: Effect.Effect<void, ToolError>): Effect.Effect<void, ToolError> =>
+        Effect.suspend(() => {
+          let resting = false
+          const failed = (message: string) => new ToolError({ tool: "snapshot", message })
+          const whenAtRest = sandbox.slots.withPermits(SLOTS)(
+            Effect.suspend(() => {
+              resting = true
+              return sandbox.processes.busy() || sandbox.instance.hasProcesses()
+                ? Effect.acquireUseRelease(
+                    sandbox.instance.freeze,
+                    () => effect,
+                    () => Effect.zipRight(Effect.ignoreLogged(sandbox.instance.thaw), sandbox.processes.nudge)
+                  )
+                : effect
+            })
           )
-        )
+          const tooLong = Effect.flatMap(Effect.sleep(REST_MILLIS), () =>
+            resting
+              ? Effect.never
+              : Effect.fail(failed("what was going on in the sandbox did not come to rest in time"))
+          )
+          return Effect.raceFirst(whenAtRest, tooLong).pipe((taken) =>
+            Effect.raceFirst(
+              taken,
+              Effect.zipRight(Deferred.await(sandbox.doomed), Effect.fail(failed("the sandbox was deleted meanwhile")))
+            )
+          )
+        })
 
     const snapshot: Sandboxes["snapshot"] = (id, name) =>
       Effect.uninterruptibleMask((restore) =>
         Effect.gen(function* () {
           const sandbox = yield* get(id)
-          yield* restore(sandbox.lock.take(1))
+          yield* restore(attended(sandbox, sandbox.lock.take(1)))
           const done = Effect.zipRight(sandbox.open.open, sandbox.lock.release(1))
-          return yield* Effect.suspend(() =>
-            sandboxes.has(id) ? inState(sandbox, "Running", "snapshot") : Effect.fail(sandboxNotFound(id))
+          return yield* unlessDoomed(
+            sandbox,
+            Effect.suspend(() => inState(sandbox, "Running", "snapshot"))
           ).pipe(
             // From here on, before the request is answered, so that nothing started after the answer is in the snapshot.
             Effect.zipRight(sandbox.open.close),
@@ -382,7 +457,8 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
       resume,
       renew,
       snapshot,
-      working: (sandbox, effect) => sandbox.open.whenOpen(sandbox.slots.withPermits(1)(effect))
+      working,
+      attended
     }
   })
 

@@ -1,7 +1,9 @@
 /** @internal */
 
 import * as Fs from "node:fs"
+import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import type { ApiError } from "./apiError.js"
@@ -114,7 +116,14 @@ export const makeSnapshots = (directory: string, isolation: Isolation): Effect.E
           Effect.catchAllCause((cause) =>
             Effect.zipRight(
               Effect.logWarning("sandglass-local: snapshot failed", cause),
-              finish(snapshot, "Failed", "The snapshot could not be taken")
+              finish(
+                snapshot,
+                "Failed",
+                Option.match(Cause.failureOption(cause), {
+                  onNone: () => "The snapshot could not be taken",
+                  onSome: (error) => `The snapshot could not be taken: ${error.message}`
+                })
+              )
             )
           ),
           Effect.interruptible,
