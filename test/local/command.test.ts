@@ -115,6 +115,29 @@ for (const mode of modes) {
       })
     )
 
+    it.scopedLive("gives variables to the command alone, not to what starts it", () =>
+      Effect.gen(function* () {
+        const server = yield* start({ mode })
+        const box = yield* server.box({ ...fromImage, env: { LD_LIBRARY_PATH: "/none" } })
+        const preloaded = yield* box.run(":", { envs: { LD_PRELOAD: "/no/such.so" } })
+        assert.strictEqual(preloaded.at(-1)?.type, "execution_complete")
+        assert.isAtMost(outputOf(preloaded, "stderr").filter((line) => line.includes("/no/such.so")).length, 1)
+        const odd = "a b\n'\"$x`\\é=;"
+        const envs = { LD_ODD: odd, MALLOC_ODD: odd, "not-a-name": odd, ODD: odd }
+        assert.strictEqual(
+          yield* box.text(
+            `printf '%s|' "$LD_LIBRARY_PATH" "$LD_ODD" "$MALLOC_ODD" "$ODD"; grep -ac not-a-name /proc/$$/environ`,
+            { envs }
+          ),
+          `/none|${odd}|${odd}|${odd}|1\n`
+        )
+        if (mode === "namespaces") {
+          yield* box.start("sleep 300", { envs: { TOKEN: "secret-of-the-test" } })
+          assert.deepStrictEqual(processesWith("secret-of-the-test"), [])
+        }
+      })
+    )
+
     it.scopedLive("kills the whole group on a timeout", () =>
       Effect.gen(function* () {
         const box = yield* Effect.flatMap(start({ mode }), (server) => server.box())

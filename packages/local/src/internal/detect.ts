@@ -43,6 +43,7 @@ export const detect = (options: {
     const reasons: Array<string> = []
     if (options.mode !== "plain") {
       const [unshare, nsenter, setsid] = [which("unshare"), which("nsenter"), which("setsid")]
+      const envTool = which("env") ?? "/usr/bin/env"
       if (unshare === undefined || nsenter === undefined || setsid === undefined) {
         reasons.push("unshare, nsenter and setsid (util-linux) are needed")
       } else if (process.platform !== "linux") {
@@ -54,7 +55,7 @@ export const detect = (options: {
             const run = yield* runDirectory(parent, false)
             const isolation = makeNamespaces(
               {
-                tools: { unshare, nsenter, setsid },
+                tools: { unshare, nsenter, setsid, env: envTool },
                 userNamespace,
                 hidden: [run.path, ...(options.parent === undefined ? [] : [Fs.realpathSync(parent)])],
                 owner: run.name,

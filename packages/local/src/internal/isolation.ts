@@ -11,6 +11,7 @@ export interface Launch {
   readonly args: ReadonlyArray<string>
   /** Instead of the program's own name, as what it is found by later. */
   readonly argv0: string | undefined
+  readonly env: { readonly [name: string]: string }
   /** A directory of the host to start in. */
   readonly cwd: string | undefined
   readonly uid: number | undefined
@@ -22,6 +23,8 @@ export interface LaunchRequest {
   readonly argv: ReadonlyArray<string>
   /** An open descriptor, of this process, of the directory to start in. */
   readonly cwd: number
+  /** For what is run, and for nothing that is needed to run it. */
+  readonly env: { readonly [name: string]: string }
   readonly uid: number | undefined
   readonly gid: number | undefined
 }

@@ -14,7 +14,7 @@ import { childrenOf, runTool, runToolOk, signal, ToolError, toolEnv, waitUntil }
 import { closeQuietly, openRoot } from "./rooted.js"
 
 export interface NamespacesOptions {
-  readonly tools: { readonly unshare: string; readonly nsenter: string; readonly setsid: string }
+  readonly tools: { readonly unshare: string; readonly nsenter: string; readonly setsid: string; readonly env: string }
   /** Inside a user namespace where the sandbox's root is the caller. */
   readonly userNamespace: boolean
   /** Directories that sandboxes must not see. */
@@ -27,6 +27,13 @@ export interface NamespacesOptions {
 }
 
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`
+
+/**
+ * What acts on `nsenter` and `setsid` themselves, which hand their environment on to the command: the dynamic loader's and the allocator's variables, those
+ * that name files of the C library, and util-linux's own. `env` sets these, inside and last. All others stay off the command line, which anybody can read.
+ */
+const forTools = (name: string): boolean =>
+  /^(LD_|MALLOC_|GLIBC_TUNABLES$|GCONV_PATH$|LOCPATH$|NLSPATH$)|^(LIB[A-Z]+|ULPATH|NSENTER|UNSHARE)_DEBUG/.test(name)
 
 interface HostMount {
   readonly path: string
@@ -186,10 +193,15 @@ const script = (
 }
 
 export const makeNamespaces = (options: NamespacesOptions, description: string): Isolation => {
-  const { nsenter, setsid, unshare } = options.tools
+  const { env: envTool, nsenter, setsid, unshare } = options.tools
   const asOwner = (command: readonly [string, ...Array<string>]): readonly [string, ...Array<string>] =>
     // As root of a user namespace, files with mode 000 are readable too.
     options.userNamespace ? [unshare, "--user", "--map-root-user", ...command] : command
+
+  const withTools = (env: { readonly [name: string]: string }): ReadonlyArray<string> => {
+    const set = Object.entries(env).flatMap(([name, value]) => (forTools(name) ? [`${name}=${value}`] : []))
+    return set.length === 0 ? [] : [envTool, ...set]
+  }
 
   const enter = (pid: number) => [
     `--target=${pid}`,
@@ -251,6 +263,7 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
             : undefined,
         launch: (request) => ({
           file: nsenter,
+          env: Object.fromEntries(Object.entries(request.env).filter(([name]) => !forTools(name))),
           // Having entered a user namespace it does not let its environment be read any more.
           argv0: `${MARKER}=${options.owner}/${id}/`,
           args: [
@@ -262,6 +275,7 @@ export const makeNamespaces = (options: NamespacesOptions, description: string):
               : [`--setgid=${request.gid ?? request.uid}`, `--setuid=${request.uid}`]),
             "--",
             setsid,
+            ...withTools(request.env),
             ...request.argv
           ],
           cwd: undefined,
@@ -357,6 +371,7 @@ export const tryNamespaces = (isolation: Isolation, directory: string): Effect.E
         const launch = instance.launch({
           argv: [instance.shell, "-c", probe(Fs.readlinkSync("/proc/self/ns/pid"))],
           cwd: instance.root.fd,
+          env: {},
           uid: undefined,
           gid: undefined
         })

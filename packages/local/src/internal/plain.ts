@@ -80,6 +80,7 @@ export const makePlain = (options: PlainOptions, description: string): Isolation
             file: request.argv[0] ?? options.bash,
             args: request.argv.slice(1),
             argv0: undefined,
+            env: request.env,
             cwd: `/proc/${process.pid}/fd/${request.cwd}`,
             uid: request.uid,
             gid: request.uid === undefined ? undefined : (request.gid ?? request.uid)

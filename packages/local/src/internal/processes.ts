@@ -80,10 +80,11 @@ export const makeProcesses = (options: {
     let child: ChildProcess.ChildProcess | undefined
     let refused: string | undefined
     try {
-      const launch = instance.launch({ argv: request.argv, cwd, uid: request.uid, gid: request.gid })
+      const env = { ...instance.env, ...options.env, ...request.envs }
+      const launch = instance.launch({ argv: request.argv, cwd, env, uid: request.uid, gid: request.gid })
       child = ChildProcess.spawn(launch.file, launch.args, {
         cwd: launch.cwd,
-        env: { ...instance.env, ...options.env, ...request.envs },
+        env: launch.env,
         stdio: [...request.stdio],
         detached: true,
         ...(launch.argv0 === undefined ? {} : { argv0: launch.argv0 }),
