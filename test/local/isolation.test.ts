@@ -292,6 +292,34 @@ for (const mode of modes) {
       })
     )
 
+    it.scopedLive.skipIf(mode !== "plain")(
+      "that wait for something to come to rest do not hold up the deletion of their sandbox",
+      () =>
+        Effect.gen(function* () {
+          const server = yield* start({ mode })
+          const box = yield* server.box({
+            ...fromImage,
+            env: { PATH: "bin:/usr/local/bin:/usr/bin:/bin" }
+          })
+          const nick = nap()
+          yield* box.text(`mkdir bin; printf '#!/bin/sh\nexec sleep ${nick}\n' >bin/python3; chmod +x bin/python3`)
+          const starting = yield* Effect.fork(box.request("POST", "/code/context", { body: { language: "python" } }))
+          yield* becomes(() => processesWith(nick).length > 0)
+          const taken = yield* server.request("POST", `/sandboxes/${box.id}/snapshots`, { body: {} })
+          const waiting = yield* Effect.fork(box.request("POST", "/command", { body: { command: "echo late" } }))
+          const began = Date.now()
+          assert.strictEqual((yield* server.request("DELETE", `/sandboxes/${box.id}`)).status, 204)
+          assert.isBelow(Date.now() - began, 5000)
+          assert.include([404, 503], (yield* Fiber.join(waiting)).status)
+          assert.isAtLeast((yield* Fiber.join(starting)).status, 400)
+          const { message, state } = (yield* server.request("GET", `/snapshots/${taken.json.id}`)).json.status
+          assert.strictEqual(state, "Failed")
+          assert.include(message, "deleted")
+          assert.strictEqual((yield* server.request("DELETE", `/snapshots/${taken.json.id}`)).status, 204)
+          assert.deepStrictEqual(processesWith(nick), [])
+        })
+    )
+
     it.scopedLive("do not hold up the deletion of their sandbox", () =>
       Effect.gen(function* () {
         const server = yield* start({ mode })
