@@ -157,7 +157,10 @@ opened, eof, ended, status = True, False, False, 0
 def drop():
     for group in (lambda: pid, lambda: os.tcgetpgrp(master)):
         try:
-            os.killpg(group(), signal.SIGKILL)
+            found = group()
+            # 0 where the terminal has no group left: to killpg that is the group of this very process.
+            if found > 0:
+                os.killpg(found, signal.SIGKILL)
         except OSError:
             pass
 def read(fd):
