@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process"
 import * as Fs from "node:fs"
 import * as Os from "node:os"
-import { assert, describe, it } from "@effect/vitest"
+import { afterAll, assert, describe, it } from "@effect/vitest"
 import type { ScriptRequest } from "../../packages/core/src/internal/exec/shell.js"
 import * as Script from "../../packages/core/src/internal/exec/shell.js"
 
@@ -17,7 +17,15 @@ const has = (program: string) => spawnSync(program, ["-c", ":"]).error === undef
 for (const [program, ...args] of shells) {
   describe.skipIf(!has(program))(`the scripts around commands, by ${[program, ...args].join(" ")}`, () => {
     let count = 0
-    const temporary = () => Fs.mkdtempSync(`${Os.tmpdir()}/sandglass-scripts-`)
+    const made: Array<string> = []
+    const temporary = () => {
+      const directory = Fs.mkdtempSync(`${Os.tmpdir()}/sandglass-scripts-`)
+      made.push(directory)
+      return directory
+    }
+    afterAll(() => {
+      for (const directory of made) Fs.rmSync(directory, { recursive: true, force: true })
+    })
     const run = (directory: string, script: string, env: Record<string, string> = {}) => {
       const { signal, status, stderr, stdout } = spawnSync(program, [...args, "-c", script], {
         cwd: directory,
