@@ -37,7 +37,7 @@ import { execution } from "./execution.js"
 import { recordedOutput, toOutput } from "./record.js"
 import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
-import { writerTo } from "./writable.js"
+import { pipeError, writerTo } from "./writable.js"
 
 const defaultMaxOutput = 8 * 1024 * 1024
 
@@ -159,21 +159,7 @@ const pipeToWritable = (context: ExecContext, spec: Spec, stdout: Writable, stde
       (chunks) =>
         Effect.forEach(chunks, ({ stream, text }) => (stream === "stdout" ? writeStdout(text) : writeStderr(text)), {
           discard: true
-        }).pipe(
-          Effect.mapError(
-            (cause) =>
-              new ExecError({
-                sandboxId: context.sandbox.id,
-                seq,
-                command: spec.command,
-                reason: "Pipe",
-                description: cause instanceof Error ? cause.message : String(cause),
-                stdout: "",
-                stderr: "",
-                cause
-              })
-          )
-        ),
+        }).pipe(Effect.mapError((cause) => pipeError(context, spec, seq, cause))),
       (location) =>
         Effect.sync(() => {
           seq = location.seq

@@ -10,12 +10,12 @@ import type { TerminalConnection } from "../../Execd.js"
 import { EventName } from "../../LedgerEvent.js"
 import type { OpenTerminal } from "../../Replay.js"
 import type { ExecFailure, SandboxFailure } from "../../SandboxError.js"
-import { ExecError } from "../../SandboxError.js"
 import type { ExecContext, Spec } from "./context.js"
 import { terminalEvents } from "./drivers.js"
 import { execution } from "./execution.js"
 import { running } from "./handles.js"
 import { bytesOf, event, outputPayload } from "./record.js"
+import { pipeError } from "./writable.js"
 
 /** The next piece of input; the source is paused until then, so that nothing piles up. */
 const nextInput = (input: TerminalInput): Effect.Effect<Uint8Array | string> =>
@@ -145,20 +145,7 @@ export const openTerminal = (
           Effect.forkScoped
         )
         yield* Stream.runForEach(output, (bytes) =>
-          Effect.mapError(
-            writeTo(target, bytes),
-            (cause) =>
-              new ExecError({
-                sandboxId: context.sandbox.id,
-                seq,
-                command: spec.command,
-                reason: "Pipe",
-                description: cause instanceof Error ? cause.message : String(cause),
-                stdout: "",
-                stderr: "",
-                cause
-              })
-          )
+          Effect.mapError(writeTo(target, bytes), (cause) => pipeError(context, spec, seq, cause))
         )
         return yield* exitCode
       }).pipe(Effect.scoped)

@@ -1,6 +1,21 @@
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type { Writable } from "../../Exec.js"
+import { ExecError } from "../../SandboxError.js"
+import type { ExecContext, Spec } from "./context.js"
+
+/** What output was written to has failed. */
+export const pipeError = (context: ExecContext, spec: Spec, seq: number, cause: unknown): ExecError =>
+  new ExecError({
+    sandboxId: context.sandbox.id,
+    seq,
+    command: spec.command,
+    reason: "Pipe",
+    description: cause instanceof Error ? cause.message : String(cause),
+    stdout: "",
+    stderr: "",
+    cause
+  })
 
 interface Writer {
   readonly write: (text: string) => Effect.Effect<void, unknown>
