@@ -4,6 +4,7 @@ import { defineConfig } from "vitest/config"
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
+    globalSetup: ["test/support/postgresRun.ts"],
     // A process per file: a file cannot leak servers, timers or loaded SQLite extensions into the next, and a stuck one is killed.
     pool: "forks",
     // Vitest leaves a core idle by default, which on two cores means one file at a time; these tests wait more than they compute.
