@@ -1,1 +1,6 @@
-export {}
+export * as EmbeddingModel from "./EmbeddingModel.js"
+export * as MemoryError from "./MemoryError.js"
+export * as MemoryTransaction from "./MemoryTransaction.js"
+export * as ResourceRef from "./ResourceRef.js"
+export * as SemanticMemory from "./SemanticMemory.js"
+export * as WorkingMemory from "./WorkingMemory.js"
