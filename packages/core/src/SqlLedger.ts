@@ -18,14 +18,15 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Stream from "effect/Stream"
 import * as Environments from "./internal/sqlLedger/environments.js"
+import { toLedgerError } from "./internal/sqlLedger/errors.js"
 import { migrate } from "./internal/sqlLedger/migration.js"
 import { postgres } from "./internal/sqlLedger/postgres.js"
 import * as Queries from "./internal/sqlLedger/queries.js"
 import { sqlite } from "./internal/sqlLedger/sqlite.js"
-import * as Transactions from "./internal/sqlLedger/transactions.js"
 import { Ledger } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import { makeLedger } from "./LedgerStore.js"
+import * as SqlStore from "./SqlStore.js"
 
 /**
  * @since 0.1.0
@@ -57,10 +58,10 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Context.Tag.Service<Ledger>, LedgerError, SqlClient.SqlClient> {
   const sql = yield* SqlClient.SqlClient
   const dialect = sql.onDialectOrElse({ pg: () => postgres, orElse: () => sqlite })
-  const transactions = yield* Transactions.make(sql, {
-    begin: dialect.begin,
-    contentionTimeout: options.contentionTimeout ?? "30 seconds",
-    verify: options.verify ?? Effect.void
+  const transactions = yield* SqlStore.make<LedgerError>({
+    fail: toLedgerError,
+    contentionTimeout: options.contentionTimeout,
+    verify: options.verify
   })
   yield* migrate(dialect, transactions)
   return yield* makeLedger({

@@ -18,14 +18,19 @@ const escapedObject = "object"
 export const textMarker = "$sandglass.escaped:"
 
 // With the `u` flag `\p{Cs}` matches only surrogates that are not part of a pair.
-const unsafeText = /[\0\p{Cs}]/u
 const unsafeCharacters = /[\0\\\p{Cs}]/gu
 const unsafeJson = /(?:^|[^\\])(?:\\\\)*\\u(?:0000|d[89a-f])/
 const escapedCharacters = /\\(?:\\|u[0-9a-f]{4})/g
 const wellEscaped = /^(?:[^\\]|\\\\|\\u[0-9a-f]{4})*$/
 
+/** Every runtime of today has it, the types of ES2023 have not; it is many times faster than a regular expression. */
+interface WellFormed {
+  readonly isWellFormed: () => boolean
+}
+
 /** Whether a text is ordinary: free of NUL and of lone surrogates. */
-export const isPlainText = (text: string): boolean => !unsafeText.test(text)
+export const isPlainText = (text: string): boolean =>
+  (text as unknown as WellFormed).isWellFormed() && !text.includes("\0")
 
 const hex = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
 
@@ -41,7 +46,7 @@ const unescapeText = (text: string): string =>
 
 /** The text as a column of any database can hold it. */
 export const encodeText = (text: string): string =>
-  unsafeText.test(text) || text.startsWith(textMarker) ? textMarker + escapeText(text) : text
+  isPlainText(text) && !text.startsWith(textMarker) ? text : textMarker + escapeText(text)
 
 /** Undoes {@link encodeText}, and leaves everything alone that it cannot have written. */
 export const decodeText = (stored: string): string => {
@@ -218,12 +223,12 @@ const findFlaw = (value: unknown, path: string): string | undefined => {
  * The JSON text of any value, or why it has none. A key whose value is `undefined` counts as absent, as it does for
  * the optional fields it usually comes from; anything else that JSON would change in silence is refused.
  */
-export const jsonify = (value: unknown): Jsonified | string => {
+export const jsonify = (value: unknown, name = "payload"): Jsonified | string => {
   let text: string | undefined
   try {
     // First, because it finds cycles: the walk below would never end on one.
     text = JSON.stringify(value)
-    const flaw = findFlaw(value, "payload")
+    const flaw = findFlaw(value, name)
     if (text !== undefined && flaw === "") {
       // Every part of the value has just been found to be JSON.
       return { value: value as Json, text }
@@ -231,9 +236,9 @@ export const jsonify = (value: unknown): Jsonified | string => {
     if (text !== undefined && flaw === undefined) {
       return { value: JSON.parse(text), text }
     }
-    return `${flaw === undefined || flaw === "" ? `payload is ${describe(value)}` : flaw}, which is not JSON`
+    return `${flaw === undefined || flaw === "" ? `${name} is ${describe(value)}` : flaw}, which is not JSON`
   } catch (cause) {
-    return `payload is not JSON: ${cause instanceof Error ? cause.message : String(cause)}`
+    return `${name} is not JSON: ${cause instanceof Error ? cause.message : String(cause)}`
   }
 }
 

@@ -23,12 +23,10 @@ export interface Dialect {
   readonly highest: string
   /** Whether what a row has for its `ts` is something else than what is made of it. */
   readonly isOddTs: string
-  /** Opens a transaction that writes. */
-  readonly begin: string
   readonly tables: ReadonlyArray<string>
   /** Selects the `name`s of the tables and indexes that exist. */
   readonly presentNames: string
-  /** Until the end of the transaction nobody else migrates, where `begin` does not see to that. */
+  /** Until the end of the transaction nobody else migrates, where a transaction that writes does not see to that. */
   readonly migrationLock: string | undefined
   readonly writes: (transactions: Transactions) => Pick<LedgerStore, "append" | "remove" | "settledId">
 }

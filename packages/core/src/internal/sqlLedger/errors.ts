@@ -1,61 +1,13 @@
 /**
- * What a database's error means for the caller of a ledger.
+ * What a database's failure means for the caller of a ledger.
  */
-import type { SqlError } from "@effect/sql/SqlError"
-import * as Predicate from "effect/Predicate"
-import type { LedgerErrorReason } from "../../LedgerError.js"
 import { LedgerError } from "../../LedgerError.js"
+import type { SqlFailure } from "../../SqlStore.js"
 
-const codeOf = (cause: unknown, depth = 0): string | undefined =>
-  Predicate.hasProperty(cause, "code") && typeof cause.code === "string"
-    ? cause.code
-    : depth < 4 && Predicate.hasProperty(cause, "cause")
-      ? codeOf(cause.cause, depth + 1)
-      : undefined
-
-const messageOf = (cause: unknown): string => {
-  const inner = Predicate.hasProperty(cause, "cause") && cause.cause instanceof Error ? cause.cause : cause
-  return inner instanceof Error ? inner.message : String(inner)
-}
-
-/** By the driver's code: SQLite's names, Postgres's five characters, or Node's names for a connection's failures. */
-export const classify = (cause: unknown): LedgerErrorReason => {
-  const code = codeOf(cause)
-  if (code === undefined) {
-    return /closed database|database is (?:not open|closed)|Connection terminated|timeout exceeded when trying/i.test(
-      messageOf(cause)
-    )
-      ? "Connection"
-      : "Unknown"
-  }
-  if (/^SQLITE_(?:BUSY|LOCKED|PROTOCOL)|^40(?:001|P01)$|^55P03$/.test(code)) {
-    return "Contention"
-  }
-  if (/^SQLITE_(?:CONSTRAINT|MISMATCH|TOOBIG|RANGE)|^2[23]...$|^54000$/.test(code)) {
-    return "Constraint"
-  }
-  if (
-    /^SQLITE_(?:CANTOPEN|NOTADB|IOERR|READONLY|CORRUPT|FULL|PERM|AUTH|MISUSE)|^08...$|^57P0[1-5]$|^53...$|^28...$|^3D000$/.test(
-      code
-    ) ||
-    /^E[A-Z]+$/.test(code)
-  ) {
-    return "Connection"
-  }
-  return "Unknown"
-}
-
-/** The ledger's error for a database's. */
-export const toLedgerError =
-  (method: string) =>
-  (error: SqlError): LedgerError =>
-    new LedgerError({ method, reason: classify(error), description: messageOf(error), cause: error.cause })
+/** The ledger's error for a database's; the operation that failed is filled in where its span is opened. */
+export const toLedgerError = ({ cause, description, reason }: SqlFailure): LedgerError =>
+  new LedgerError({ method: "SqlLedger", reason, description, cause })
 
 /** An explicit id that is taken already. */
-export const isIdClash = (error: SqlError): boolean => {
-  const code = codeOf(error)
-  return code === "SQLITE_CONSTRAINT_PRIMARYKEY" || code === "SQLITE_CONSTRAINT_ROWID"
-}
-
-/** SQLite has no code of its own for it. */
-export const isInsideTransaction = (error: SqlError): boolean => /within a transaction/i.test(messageOf(error))
+export const isIdClash = ({ code }: SqlFailure): boolean =>
+  code === "SQLITE_CONSTRAINT_PRIMARYKEY" || code === "SQLITE_CONSTRAINT_ROWID"

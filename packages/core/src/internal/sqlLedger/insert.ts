@@ -1,10 +1,9 @@
 /**
  * Inserting many rows with few statements.
  */
-
-import type { SqlError } from "@effect/sql/SqlError"
 import * as Effect from "effect/Effect"
 import type { NewRow } from "../../LedgerStore.js"
+import type { SqlFailure } from "../../SqlStore.js"
 
 /** Statement texts stay the same from call to call: drivers keep prepared statements by their text. */
 const batchSizes = [256, 64, 16, 4, 1] as const
@@ -32,9 +31,9 @@ export const makeInBatches = (textOf: (size: number) => string) => {
   const texts = new Map(batchSizes.map((size) => [size, textOf(size)]))
   return <A>(
     rows: ReadonlyArray<NewRow>,
-    insert: (batch: ReadonlyArray<NewRow>, text: string) => Effect.Effect<A, SqlError>
-  ): Effect.Effect<Array<A>, SqlError> => {
-    const batches: Array<Effect.Effect<A, SqlError>> = []
+    insert: (batch: ReadonlyArray<NewRow>, text: string) => Effect.Effect<A, SqlFailure>
+  ): Effect.Effect<Array<A>, SqlFailure> => {
+    const batches: Array<Effect.Effect<A, SqlFailure>> = []
     let from = 0
     for (const [size, text] of texts) {
       for (; rows.length - from >= size; from += size) {

@@ -96,7 +96,6 @@ export const postgres: Dialect = {
   lowest: "'-9223372036854775808'::bigint",
   highest: "'9223372036854775807'::bigint",
   isOddTs,
-  begin: "BEGIN",
   tables,
   presentNames:
     "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p', 'i', 'I') AND pg_table_is_visible(oid)",

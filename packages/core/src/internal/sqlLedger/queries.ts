@@ -2,6 +2,7 @@
  * The queries of a ledger. Where the wanted rows may be far apart, each looks at so many and says where to go on.
  */
 import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import type { LedgerError } from "../../LedgerError.js"
 import type { Cursor } from "../../LedgerEvent.js"
 import type { LedgerStore, PageQuery, SessionQuery, TailQuery } from "../../LedgerStore.js"
@@ -11,14 +12,17 @@ import { closedAt, created, createdEvents, isPaused, milestone } from "./conditi
 import type { Dialect } from "./dialect.js"
 import type { EventRow, SessionEventRow } from "./rows.js"
 import { integer, toCursor, toRow, toSession } from "./rows.js"
-import { filterConditions, isSubset, Statement, selectPage, where } from "./statement.js"
+import { before, filterConditions, isSubset, Statement, selectPage, where } from "./statement.js"
 import type { Transactions } from "./transactions.js"
 
 /** How many rows a single query looks at where the wanted ones may be far apart. */
 const windowRows = 20_000
 const windowSessions = 1_000
 
-export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore, "page" | "tail" | "sessions"> => {
+export const make = (
+  dialect: Dialect,
+  { read }: Transactions
+): Pick<LedgerStore, "page" | "tail" | "sessions" | "rowAt" | "countBefore"> => {
   /** Where the row stands that is so many rows ahead; `undefined` when the end comes first. */
   const placeAhead = (
     range: Pick<PageQuery, "order" | "after" | "until">,
@@ -97,10 +101,10 @@ export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore
 
   const sessions = (query: SessionQuery) =>
     Effect.gen(function* () {
-      const { name, runId, sandboxId, status } = query
+      const { name, resourceId, runId, sandboxId, status } = query
       const range = { order: "desc" as const, after: query.before, until: undefined }
       const end =
-        sandboxId !== undefined || (status === undefined && runId === undefined)
+        sandboxId !== undefined || (status === undefined && runId === undefined && resourceId === undefined)
           ? undefined
           : yield* placeAhead(range, [created], windowSessions)
       const statement = new Statement(dialect)
@@ -116,8 +120,9 @@ export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore
             const column = sandboxId === undefined ? "name" : dialect.unindexed("name")
             conditions.push(`${column} = ${statement.param(name)}`)
           }
-          if (runId !== undefined && isPlainJson(runId)) {
-            const quoted = JSON.stringify(runId)
+          for (const id of [runId, resourceId]) {
+            if (id === undefined || !isPlainJson(id)) continue
+            const quoted = JSON.stringify(id)
             const twice = JSON.stringify(quoted).slice(1, -1)
             conditions.push(
               `(${dialect.contains(dialect.payloadText, statement.param(quoted))} OR ${dialect.contains(
@@ -140,5 +145,26 @@ export const make = (dialect: Dialect, { read }: Transactions): Pick<LedgerStore
       return pageOf(found.map(toSession), query.limit, ({ created }) => toCursor(created), end)
     })
 
-  return { page, tail, sessions }
+  const rowAt = (sandboxId: string, index: number) => {
+    const statement = new Statement(dialect)
+    // The place is found in the index alone.
+    const text =
+      `SELECT ${dialect.columns} FROM alineo_events WHERE id = (SELECT id FROM alineo_events WHERE sandbox_id = ` +
+      `${statement.param(sandboxId)} ORDER BY ts, id LIMIT 1 OFFSET ${statement.param(index)})`
+    return Effect.map(read<EventRow>(text, statement.params), ([row]) => Option.map(Option.fromNullable(row), toRow))
+  }
+
+  const countBefore = (sandboxId: string, cursor: Cursor) => {
+    const statement = new Statement(dialect)
+    const conditions = [`sandbox_id = ${statement.param(sandboxId)}`, before(statement, cursor)]
+    return Effect.map(
+      read<{ readonly count: unknown }>(
+        `SELECT count(*) AS count FROM alineo_events${where(conditions)}`,
+        statement.params
+      ),
+      ([row]) => integer(row?.count, 0)
+    )
+  }
+
+  return { page, tail, sessions, rowAt, countBefore }
 }

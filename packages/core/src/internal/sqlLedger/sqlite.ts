@@ -1,10 +1,10 @@
 /**
  * SQLite.
  */
-import type { SqlError } from "@effect/sql/SqlError"
 import * as Arr from "effect/Array"
 import * as Effect from "effect/Effect"
 import type { LedgerStore, NewRow } from "../../LedgerStore.js"
+import type { SqlFailure } from "../../SqlStore.js"
 import type { Dialect } from "./dialect.js"
 import { isIdClash } from "./errors.js"
 import { insertColumns, latestTs, makeInBatches, rowParams } from "./insert.js"
@@ -39,7 +39,7 @@ const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
     write((connection, joined) => {
       let known = knownId
       let earliest = Number.NEGATIVE_INFINITY
-      const insert = (batch: ReadonlyArray<NewRow>, text: string): Effect.Effect<unknown, SqlError> =>
+      const insert = (batch: ReadonlyArray<NewRow>, text: string): Effect.Effect<unknown, SqlFailure> =>
         execute(connection, text, rowParams(batch, [known], earliest)).pipe(
           // Another process has already used the first id above the floor.
           Effect.catchIf(isIdClash, () =>
@@ -119,7 +119,6 @@ export const sqlite: Dialect = {
   lowest: "-9e999",
   highest: "x'ffffffffffffffff'",
   isOddTs: `(typeof(ts) = 'real' OR ${isOddTs})`,
-  begin: "BEGIN IMMEDIATE",
   tables,
   presentNames: "SELECT name FROM sqlite_master",
   migrationLock: undefined,

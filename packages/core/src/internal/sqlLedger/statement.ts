@@ -75,6 +75,9 @@ const beyond = (statement: Statement, comparison: "<" | "<=" | ">" | ">=", { id,
     ? `(ts, id) ${comparison} (${ts()}, ${id()})`
     : `ts ${comparison[0]}= ${ts()} AND (ts ${comparison[0]} ${ts()} OR id ${comparison} ${id()})`
 
+export const before = (statement: Statement, cursor: Cursor): string =>
+  beyond(statement, "<", placeOf(statement, cursor))
+
 /**
  * A page in `(ts, id)` order. SQLite does not use an index for a comparison of pairs when one of them is the rowid, and
  * would walk through all rows of one millisecond for each page that begins inside it: there it takes two searches.
