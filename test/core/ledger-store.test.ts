@@ -29,6 +29,8 @@ const backend = (overrides: Partial<LedgerStore.LedgerStore>) => {
       }),
     joined: Effect.succeed(false),
     page: () => Effect.succeed({ rows: [], next: undefined }),
+    rowAt: () => Effect.succeed(Option.none()),
+    countBefore: () => Effect.succeed(0),
     tail: () => Effect.succeed({ rows: [], next: undefined }),
     settledId: Effect.succeed(0),
     sessions: () => Effect.succeed({ rows: [], next: undefined }),

@@ -104,6 +104,7 @@ export interface SandboxDetails {
   readonly status: SandboxStatus
   readonly runId?: string | undefined
   readonly resourceId?: string | undefined
+  readonly teamId?: string | undefined
   readonly parentSandboxId?: string | undefined
   readonly resumedFrom?: string | undefined
   readonly forkedFrom?: string | undefined
@@ -128,6 +129,7 @@ export interface SandboxFilter {
   readonly name?: string | undefined
   readonly status?: SandboxStatus | undefined
   readonly runId?: string | undefined
+  readonly resourceId?: string | undefined
   /** Created before this entry (a `SandboxDetails.cursor`), or before this time in epoch milliseconds. */
   readonly before?: Cursor | number | undefined
   readonly limit?: number | undefined
@@ -189,6 +191,10 @@ export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
     readonly appendAll: (events: ReadonlyArray<EventInput>) => Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError>
     /** Entries in `(ts, id)` order, page by page. */
     readonly read: (options?: ReadOptions) => Stream.Stream<LedgerEntry, LedgerError>
+    /** The entry at a place in a sandbox's order, counted from 0. */
+    readonly entryAt: (sandboxId: string, index: number) => Effect.Effect<Option.Option<LedgerEntry>, LedgerError>
+    /** How many entries a sandbox has before a cursor: the place of the entry that stands there. */
+    readonly indexOf: (sandboxId: string, cursor: Cursor) => Effect.Effect<number, LedgerError>
     /** History in the order it was appended (by `id`), then what is appended from now on; never ends by itself. */
     readonly tail: (options?: TailOptions) => Stream.Stream<LedgerEntry, LedgerError>
     /** The newest checkpoint of a sandbox, or the newest with this tag. */

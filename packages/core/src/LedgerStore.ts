@@ -104,6 +104,8 @@ export interface SessionQuery {
   readonly status?: SandboxStatus | undefined
   /** Compared with `runId` in the payload of the created row. */
   readonly runId?: string | undefined
+  /** Compared with `resourceId` in the payload of the created row. */
+  readonly resourceId?: string | undefined
   readonly before: Cursor | undefined
   readonly limit: number
 }
@@ -144,6 +146,10 @@ export interface LedgerStore {
   readonly joined: Effect.Effect<boolean>
   /** Rows in `(ts, id)` order. */
   readonly page: (query: PageQuery) => Effect.Effect<Page<Row, Cursor>, LedgerError>
+  /** The row at a place in a session's `(ts, id)` order, counted from 0. */
+  readonly rowAt: (sandboxId: string, index: number) => Effect.Effect<Option.Option<Row>, LedgerError>
+  /** How many rows of a session come before a cursor. */
+  readonly countBefore: (sandboxId: string, cursor: Cursor) => Effect.Effect<number, LedgerError>
   /** Rows in `id` order. */
   readonly tail: (query: TailQuery) => Effect.Effect<Page<Row, number>, LedgerError>
   /** An id up to which nothing can appear any more that is not there yet; 0 for an empty ledger. */

@@ -69,6 +69,7 @@ const textFields = <K extends string>(
 const detailNames = [
   "runId",
   "resourceId",
+  "teamId",
   "parentSandboxId",
   "resumedFrom",
   "forkedFrom",

@@ -12,7 +12,7 @@ import type { LedgerStore } from "../../LedgerStore.js"
 import * as Appending from "./appending.js"
 import { encodeText } from "./codec.js"
 import { decodeEnvironment, encodeEnvironment, toDetails } from "./entries.js"
-import { checkCursor, checkRead, checkSandboxes, checkTail } from "./queries.js"
+import { checkCursor, checkIndex, checkRead, checkSandboxes, checkTail } from "./queries.js"
 import * as Reading from "./reading.js"
 import * as Tailing from "./tailing.js"
 
@@ -84,6 +84,16 @@ export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
           ),
     read: (options = {}) =>
       checked(checkRead(options), () => Reading.entries(store, options)).pipe(streamSpan("read", ofFilter(options))),
+    entryAt: (sandboxId, index) =>
+      checkIndex(index).pipe(
+        Effect.zipRight(Reading.entryAt(store, encodeText(sandboxId), index)),
+        span("entryAt", ofSandbox(sandboxId))
+      ),
+    indexOf: (sandboxId, cursor) =>
+      checkCursor("cursor", cursor).pipe(
+        Effect.zipRight(store.countBefore(encodeText(sandboxId), cursor)),
+        span("indexOf", ofSandbox(sandboxId))
+      ),
     tail: (options = {}) =>
       checked(checkTail(options), () => tails.follow(options)).pipe(streamSpan("tail", ofFilter(options))),
     lastCheckpoint: (sandboxId, { tag, until } = {}) =>
@@ -107,7 +117,8 @@ export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
         streamSpan("sandboxes", {
           "sandglass.sandbox.name": filter.name,
           "sandglass.sandbox.status": filter.status,
-          "sandglass.run.id": filter.runId
+          "sandglass.run.id": filter.runId,
+          "sandglass.resource.id": filter.resourceId
         })
       ),
     sandbox: (sandboxId) =>

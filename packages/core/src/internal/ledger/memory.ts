@@ -65,14 +65,15 @@ const matching =
       ? row
       : undefined
 
-const runIdOf = (row: Row): string | undefined =>
-  row.payload === null ? undefined : stringField(decodePayload(row.payload), "runId")
+const createdWith = (row: Row, field: "runId" | "resourceId", value: string | undefined): boolean =>
+  value === undefined || (row.payload !== null && stringField(decodePayload(row.payload), field) === value)
 
 const createsSession = (query: SessionQuery, row: Row): boolean =>
   Legacy.canonical(row.event) === EventName.sandboxCreated &&
   (query.name === undefined || row.name === query.name) &&
   (query.before === undefined || compare(row, query.before) < 0) &&
-  (query.runId === undefined || runIdOf(row) === query.runId)
+  createdWith(row, "runId", query.runId) &&
+  createdWith(row, "resourceId", query.resourceId)
 
 /** What becomes of a session, by all of its rows. */
 const toSession = (created: Row, rows: ReadonlyArray<Row>): SessionRow => {
@@ -132,6 +133,9 @@ export const make = (): LedgerStore => {
         const within = (row: Row) => until === undefined || compare(row, until) * step <= 0
         return pageOf(scan(candidates, from, step, limit, within, matching(query)), limit, cursorOf)
       }),
+    rowAt: (sandboxId, index) => Effect.sync(() => Option.fromNullable(bySandbox.get(sandboxId)?.[index])),
+    countBefore: (sandboxId, cursor) =>
+      Effect.sync(() => countBefore(bySandbox.get(sandboxId) ?? [], (row) => compare(row, cursor) >= 0)),
     tail: (query) =>
       Effect.sync(() => {
         const { after, limit, upTo } = query

@@ -25,6 +25,8 @@ const checkCount = (name: string, value: number | undefined): Check =>
     () => `${name} is ${value}, not a whole number of 0 or more`
   )
 
+export const checkIndex = (index: number): Check => checkCount("index", index)
+
 export const checkCursor = (name: string, value: Cursor | undefined): Check =>
   demand(
     value === undefined || (Number.isSafeInteger(value.ts) && Number.isSafeInteger(value.id)),
@@ -79,9 +81,13 @@ export const toRowFilter = (filter: EntryFilter): RowFilter => {
   }
 }
 
-/** A run id that a store may hold in another form is left to whoever reads the answer. */
-export const toSessionFilter = ({ name, runId, status }: SandboxFilter): Omit<SessionQuery, "before" | "limit"> => ({
-  name: encodeOptional(name),
-  status,
-  runId: runId !== undefined && Codec.isPlainText(runId) ? runId : undefined
+const plainOnly = (text: string | undefined): string | undefined =>
+  text !== undefined && Codec.isPlainText(text) ? text : undefined
+
+/** An id that a store may hold in another form is left to whoever reads the answer. */
+export const toSessionFilter = (filter: SandboxFilter): Omit<SessionQuery, "before" | "limit"> => ({
+  name: encodeOptional(filter.name),
+  status: filter.status,
+  runId: plainOnly(filter.runId),
+  resourceId: plainOnly(filter.resourceId)
 })

@@ -1,7 +1,9 @@
 /**
  * Reading what is there: entries, checkpoints, sandboxes.
  */
+import * as Arr from "effect/Array"
 import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import type { Checkpoint, ReadOptions, SandboxDetails, SandboxFilter } from "../../Ledger.js"
 import type { LedgerError } from "../../LedgerError.js"
@@ -25,6 +27,16 @@ export const entries = (store: LedgerStore, options: ReadOptions): Stream.Stream
       )
 }
 
+export const entryAt = (
+  store: LedgerStore,
+  sandboxId: string,
+  index: number
+): Effect.Effect<Option.Option<LedgerEntry>, LedgerError> =>
+  store.rowAt(sandboxId, index).pipe(
+    Effect.flatMap((row) => decodeRows(store, Option.toArray(row), undefined)),
+    Effect.map(Arr.head)
+  )
+
 export const checkpoints = (
   store: LedgerStore,
   sandboxId: string,
@@ -39,13 +51,17 @@ const beforeTime = (time: number): Cursor => ({
 })
 
 export const sandboxes = (store: LedgerStore, filter: SandboxFilter): Stream.Stream<SandboxDetails, LedgerError> => {
-  const { before, limit = Infinity, runId } = filter
+  const { before, limit = Infinity, resourceId, runId } = filter
   const query = toSessionFilter(filter)
   return paged(typeof before === "number" ? beforeTime(before) : before, limit, (before, count) =>
     Effect.map(store.sessions({ ...query, before, limit: count }), ({ next, rows }) => {
       const all = rows.map(toDetails)
       // The store compares what it can; whether it is the same text is decided here.
-      const items = runId === undefined ? all : all.filter((details) => details.runId === runId)
+      const items = all.filter(
+        (details) =>
+          (runId === undefined || details.runId === runId) &&
+          (resourceId === undefined || details.resourceId === resourceId)
+      )
       return { items, next, nextSize: firstPageSize }
     })
   )

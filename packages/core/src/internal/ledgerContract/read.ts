@@ -4,6 +4,7 @@
 import { assert } from "@effect/vitest"
 import * as Arr from "effect/Array"
 import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import * as TestClock from "effect/TestClock"
 import type { ReadOptions } from "../../Ledger.js"
 import { Ledger } from "../../Ledger.js"
@@ -12,6 +13,32 @@ import type { It } from "./support.js"
 import { collect, failsWith, output, read, session } from "./support.js"
 
 export const reading = (it: It): void => {
+  it.effect("an entry by its place in a session, and its place by its cursor", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger
+      const base = yield* session
+      const other = yield* session
+      const stored = yield* ledger.appendAll(
+        Arr.makeBy(40, (index) => output(index % 2 === 0 ? base : other, 1, `${index}`))
+      )
+      const own = stored.filter(({ sandboxId }) => sandboxId === base.sandboxId)
+      for (const index of [0, 1, 19]) {
+        const entry = own[index]
+        assert.isDefined(entry)
+        assert.deepStrictEqual(yield* ledger.entryAt(base.sandboxId, index), Option.some(entry))
+        assert.strictEqual(yield* ledger.indexOf(base.sandboxId, entry), index)
+      }
+      assert.deepStrictEqual(yield* ledger.entryAt(base.sandboxId, 20), Option.none())
+      assert.deepStrictEqual(yield* ledger.entryAt(`${base.sandboxId}x`, 0), Option.none())
+      const last = stored[39]
+      assert.isDefined(last)
+      assert.strictEqual(yield* ledger.indexOf(base.sandboxId, { ts: last.ts + 1, id: 0 }), 20)
+      assert.strictEqual(yield* ledger.indexOf(`${base.sandboxId}x`, last), 0)
+      yield* failsWith("InvalidQuery", ledger.entryAt(base.sandboxId, -1))
+      yield* failsWith("InvalidQuery", ledger.entryAt(base.sandboxId, 0.5))
+    })
+  )
+
   it.effect("reads by every filter", () =>
     Effect.gen(function* () {
       const ledger = yield* Ledger

@@ -30,6 +30,7 @@ export const sandboxes = (it: It): void => {
       const payload = {
         runId,
         resourceId: "res-1",
+        teamId: "team-1",
         parentSandboxId: "sbx-parent",
         resumedFrom: "sbx-old",
         forkedFrom: "snap-1",
@@ -41,7 +42,7 @@ export const sandboxes = (it: It): void => {
         other: [1]
       }
       const full = yield* make(payload)
-      const paused = yield* make({ runId })
+      const paused = yield* make({ runId, resourceId: "res-2", note: "res-1" })
       const resumed = yield* make({ runId: `${runId}-2` })
       const closed = yield* make({ runId })
       const bare = yield* ledger.append({ sandboxId: yield* fresh("sbx"), name, event: "sandbox.created" })
@@ -91,6 +92,9 @@ export const sandboxes = (it: It): void => {
         [closed, paused, full].map((_) => _.sandboxId)
       )
       assert.deepStrictEqual(yield* ids({ runId, status: "closed" }), [closed.sandboxId])
+      assert.deepStrictEqual(yield* ids({ resourceId: "res-1" }), [full.sandboxId])
+      assert.deepStrictEqual(yield* ids({ resourceId: "res-2", runId, status: "paused" }), [paused.sandboxId])
+      assert.deepStrictEqual(yield* ids({ resourceId: "team-1" }), [])
       assert.deepStrictEqual(
         yield* ids({ limit: 2 }),
         [bare, closed].map((_) => _.sandboxId)
@@ -113,7 +117,7 @@ export const sandboxes = (it: It): void => {
     })
   )
 
-  it.effect("sandboxes over several pages, and by a run id of any text", () =>
+  it.effect("sandboxes over several pages, and by run and resource ids of any text", () =>
     Effect.gen(function* () {
       const ledger = yield* Ledger
       const { name } = yield* session
@@ -122,7 +126,10 @@ export const sandboxes = (it: It): void => {
           sandboxId: `${name}-${index}`,
           name,
           event: "sandbox.created",
-          payload: { runId: index % 100 === 0 ? `a\\b"c/é\0${name}` : "other" }
+          payload: {
+            runId: index % 100 === 0 ? `a\\b"c/é\0${name}` : "other",
+            resourceId: index % 200 === 0 ? `r\\b"c/é\0${name}` : `r-${name}`
+          }
         }))
       )
       const found = yield* collect(ledger.sandboxes({ name }))
@@ -132,6 +139,10 @@ export const sandboxes = (it: It): void => {
       )
       const ofRun = yield* collect(ledger.sandboxes({ name, runId: `a\\b"c/é\0${name}` }))
       assert.strictEqual(ofRun.length, 13)
+      const ofResource = yield* collect(ledger.sandboxes({ resourceId: `r\\b"c/é\0${name}` }))
+      assert.strictEqual(ofResource.length, 7)
+      assert.strictEqual((yield* collect(ledger.sandboxes({ resourceId: `r-${name}` }))).length, 1227)
+      assert.strictEqual((yield* collect(ledger.sandboxes({ resourceId: `r-${name}`, limit: 3 }))).length, 3)
     })
   )
 
