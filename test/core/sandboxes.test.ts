@@ -586,14 +586,56 @@ describe("fork, restore, environment", () => {
     })
   )
 
+  it.scopedLive(
+    "a fork may be for somebody else of the same team, with hooks of its own beside the inherited ones",
+    () =>
+      Effect.gen(function* () {
+        const { entries, sandboxes } = yield* setup({ command: echo })
+        const told: Array<string> = []
+        const hooks = (who: string) => ({
+          onCreated: (sandbox: SandboxHooks.HookSandbox) =>
+            Effect.sync(() => told.push(`${who}: ${sandbox.id} of ${sandbox.resourceId} in ${sandbox.teamId}`))
+        })
+        const a = yield* sandboxes.create({ image: "i", resourceId: "r", teamId: "t", hooks: hooks("a") })
+        const b = yield* a.fork({ name: "child", resourceId: "child", hooks: hooks("b") })
+        assert.deepStrictEqual([b.name, b.resourceId, b.teamId], ["child", "child", "t"])
+        assert.deepStrictEqual(told, ["a: sbx1 of r in t", "a: sbx2 of child in t", "b: sbx2 of child in t"])
+        assert.deepInclude(payload((yield* entries(b.id))[0]), {
+          resourceId: "child",
+          teamId: "t",
+          parentSandboxId: a.id
+        })
+        const c = yield* b.fork()
+        assert.deepStrictEqual([c.resourceId, c.teamId], ["child", "t"])
+        assert.lengthOf(told, 5)
+        assert.deepInclude(yield* Effect.flip(Effect.scoped(a.fork({ resourceId: " " }))), { reason: "InvalidOptions" })
+        assert.deepInclude(yield* Effect.flip(Effect.scoped(sandboxes.create({ image: "i", teamId: "" }))), {
+          reason: "InvalidOptions"
+        })
+      })
+  )
+
+  it.scopedLive("a container that the ledger does not know is attached to for whom one says", () =>
+    Effect.gen(function* () {
+      const { ledger, sandboxes } = yield* setup()
+      const { id } = yield* Effect.scoped(sandboxes.create({ image: "i", detached: true, resourceId: "before" }))
+      const known = yield* sandboxes.connect(id, { resourceId: "r", teamId: "t" })
+      assert.deepStrictEqual([known.resourceId, known.teamId], ["before", undefined])
+      yield* ledger.deleteSandbox(id)
+      const unknown = yield* sandboxes.connect(id, { resourceId: "r", teamId: "t" })
+      assert.deepStrictEqual([unknown.resourceId, unknown.teamId], ["r", "t"])
+      assert.deepInclude(Option.getOrThrow(yield* ledger.sandbox(id)), { resourceId: "r", teamId: "t" })
+    })
+  )
+
   it.scopedLive("a restored snapshot inherits run and resource, and replays nothing", () =>
     Effect.gen(function* () {
       const { entries, sandboxes } = yield* setup({ command: echo })
-      const a = yield* sandboxes.create({ image: "i", name: "ci", runId: "run", resourceId: "r" })
+      const a = yield* sandboxes.create({ image: "i", name: "ci", runId: "run", resourceId: "r", teamId: "t" })
       yield* a.exec("1")
       const { snapshotId } = yield* a.checkpoint()
       const b = yield* sandboxes.restoreSnapshot(snapshotId)
-      assert.deepStrictEqual([b.runId, b.resourceId, b.name], ["run", "r", "ci"])
+      assert.deepStrictEqual([b.runId, b.resourceId, b.teamId, b.name], ["run", "r", "t", "ci"])
       assert.isFalse((yield* b.exec("1")).replayed)
       assert.deepInclude(payload((yield* entries(b.id))[0]), { fromSnapshot: snapshotId, snapshotId })
     })

@@ -31,6 +31,7 @@ import type { Diagnostic, Endpoint, NetworkRule, SandboxInfo } from "./OpenSandb
 import type { OpenSandboxError } from "./OpenSandboxError.js"
 import type { ExecFailure, SandboxFailure } from "./SandboxError.js"
 import type { SandboxFiles } from "./SandboxFiles.js"
+import type { SandboxHooks } from "./SandboxHooks.js"
 
 /**
  * @since 0.1.0
@@ -45,8 +46,12 @@ export const TypeId = "~@sandglass/core/Sandbox"
 export interface ForkOptions {
   /** Default: `fork-<name>-<random>`. */
   readonly name?: string | undefined
+  /** Default: that of this sandbox. */
+  readonly resourceId?: string | undefined
   /** True: the fork outlives the scope. Default false. */
   readonly detached?: boolean | undefined
+  /** In addition to those of this sandbox, which the fork has as well. */
+  readonly hooks?: SandboxHooks | undefined
 }
 
 /**
@@ -111,6 +116,7 @@ export interface Sandbox {
   /** Shared by everything that belongs to one run: inherited by resume, restore and fork. */
   readonly runId: string
   readonly resourceId?: string | undefined
+  readonly teamId?: string | undefined
   /**
    * A command, not yet run. A string is a command line for the shell; a list of words is passed as just these words.
    *

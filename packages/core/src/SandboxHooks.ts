@@ -19,6 +19,7 @@ export interface HookSandbox {
   readonly name: string
   readonly runId: string
   readonly resourceId?: string | undefined
+  readonly teamId?: string | undefined
 }
 
 /**

@@ -44,6 +44,8 @@ export interface SessionOptions extends Omit<CreateRequest, "image" | "snapshotI
   readonly runId?: string | undefined
   /** Who the work is for: a durable identity that outlives sandboxes. Default: that of what it continues, if any. */
   readonly resourceId?: string | undefined
+  /** The team within which `resourceId` is meant. Default: that of what it continues, if any. */
+  readonly teamId?: string | undefined
   /** True: the container outlives the scope, until it is closed or its `timeout` has passed. Default false. */
   readonly detached?: boolean | undefined
   /** In addition to those of the Layer. */
@@ -85,6 +87,9 @@ export interface ResumeOptions extends SessionOptions {
 export interface ConnectOptions {
   /** The session's name where the ledger does not know the sandbox. Default `sandbox`. */
   readonly name?: string | undefined
+  /** Who the work is for, where the ledger does not know the sandbox. */
+  readonly resourceId?: string | undefined
+  readonly teamId?: string | undefined
   /** False: closing the scope closes the sandbox. Default true: it is left running, as it was found. */
   readonly detached?: boolean | undefined
   readonly hooks?: SandboxHooks | undefined
@@ -214,6 +219,7 @@ const requestOf = (options: SessionOptions): CreateRequest => {
     name: _name,
     resourceId: _resourceId,
     runId: _runId,
+    teamId: _teamId,
     ...request
   } = options
   return request
@@ -261,13 +267,14 @@ export const make = (
       rest: Pick<InternalSandbox.Session, "links"> & Partial<InternalSandbox.Session>
     ): Effect.Effect<InternalSandbox.Session, SandboxError> =>
       Effect.gen(function* () {
-        for (const field of ["name", "runId", "resourceId"] as const) {
+        for (const field of ["name", "runId", "resourceId", "teamId"] as const) {
           if (own[field]?.trim() === "") return yield* invalid(method, `${field} is blank`)
         }
         return {
           name: own.name ?? from?.name ?? "sandbox",
           runId: own.runId ?? from?.runId ?? (yield* ids.next),
           resourceId: own.resourceId ?? from?.resourceId,
+          teamId: own.teamId ?? from?.teamId,
           hooks: composeHooks(options.hooks, own.hooks),
           detached: own.detached ?? false,
           replay: Replay.empty,
@@ -311,7 +318,10 @@ export const make = (
           madeBefore(key),
           Option.match({
             onNone: () => createNew(own),
-            onSome: ({ id }) => connect(id, { name: own.name, hooks: own.hooks, detached: own.detached ?? false })
+            onSome: ({ id }) => {
+              const { detached = false, hooks, name, resourceId, teamId } = own
+              return connect(id, { name, resourceId, teamId, hooks, detached })
+            }
           })
         )
       )
@@ -353,7 +363,12 @@ export const make = (
             sandboxId
           })
         }
-        const base = { name: details?.name ?? own.name, hooks: own.hooks, detached: own.detached ?? true }
+        const { hooks, name, resourceId, teamId } = own
+        const base = {
+          ...(details === undefined ? { name, resourceId, teamId } : {}),
+          hooks,
+          detached: own.detached ?? true
+        }
         return yield* InternalSandbox.attach(
           services,
           sandboxId,
@@ -425,7 +440,8 @@ export const make = (
           image: definition.image,
           name: `environment-${definition.name}`,
           runId: own.runId,
-          resourceId: own.resourceId
+          resourceId: own.resourceId,
+          teamId: own.teamId
         })
         yield* definition.build(sandbox)
         const { cursor, snapshotId } = yield* sandbox.checkpoint()

@@ -26,6 +26,7 @@ import type { SandboxFailure } from "../SandboxError.js"
 import { SandboxError } from "../SandboxError.js"
 import * as SandboxFiles from "../SandboxFiles.js"
 import type { ComposedHooks, HookSandbox } from "../SandboxHooks.js"
+import { composeHooks } from "../SandboxHooks.js"
 import * as SandboxMetrics from "../SandboxMetrics.js"
 import { bounded, within } from "./bounded.js"
 import { contextKey } from "./contextKey.js"
@@ -54,6 +55,7 @@ export interface Session {
   readonly name: string
   readonly runId: string
   readonly resourceId?: string | undefined
+  readonly teamId?: string | undefined
   readonly hooks: ComposedHooks
   readonly replay: Replay.ReplayIndex
   readonly onDivergence: "fail" | "live"
@@ -307,6 +309,7 @@ const handle = (
     name,
     runId: session.runId,
     resourceId: session.resourceId,
+    teamId: session.teamId,
     exec: (command, options) => InternalExec.make(context, command, options),
     start: (command, options) => InternalExec.start(context, command, options),
     openTerminal: (options) => InternalTerminal.openTerminal(context, options),
@@ -335,6 +338,15 @@ const handle = (
       open(
         "Sandbox.fork",
         Effect.gen(function* () {
+          for (const field of ["name", "resourceId"] as const) {
+            if (options?.[field]?.trim() !== "") continue
+            return yield* new SandboxError({
+              method: "Sandbox.fork",
+              reason: "InvalidOptions",
+              description: `${field} is blank`,
+              sandboxId: id
+            })
+          }
           const { snapshotId } = yield* checkpoint(services, context, session.hooks, undefined)
           const forkName = options?.name ?? `fork-${name}-${(yield* services.nextId).slice(0, 8)}`
           return yield* begin(
@@ -343,6 +355,8 @@ const handle = (
             {
               ...session,
               name: forkName,
+              resourceId: options?.resourceId ?? session.resourceId,
+              hooks: options?.hooks === undefined ? session.hooks : composeHooks(session.hooks, options.hooks),
               replay: Replay.empty,
               lastSeq: 0,
               lineage: [],
@@ -411,7 +425,13 @@ const makeContext = (
 ): Effect.Effect<ExecContext> =>
   Effect.gen(function* () {
     return {
-      sandbox: { id: sandboxId, name: session.name, runId: session.runId, resourceId: session.resourceId },
+      sandbox: {
+        id: sandboxId,
+        name: session.name,
+        runId: session.runId,
+        resourceId: session.resourceId,
+        teamId: session.teamId
+      },
       ledger: services.ledger,
       execd: yield* services.execd.connect(sandboxId),
       hooks: session.hooks,
@@ -445,6 +465,7 @@ const recordCreated = (
         resources,
         runId: session.runId,
         resourceId: session.resourceId,
+        teamId: session.teamId,
         ...session.links
       })
     })
