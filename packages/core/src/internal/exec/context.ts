@@ -6,6 +6,7 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import type * as Ref from "effect/Ref"
+import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
 import type { ExecOptions, OutputChunk } from "../../Exec.js"
 import type { CodeEvent, CommandStatus, ExecdClient } from "../../Execd.js"
@@ -75,7 +76,7 @@ export interface Spec {
   /** The session it runs in. */
   readonly session?: ExecSession | undefined
   /** How it is run, where it is no plain command. */
-  readonly driver?: ((context: ExecContext, spec: Spec) => Driver) | undefined
+  readonly driver?: ((context: ExecContext, spec: Spec, execId: string) => Driver) | undefined
   /** The language, for code: then `command` is the code. */
   readonly language?: string | undefined
   /** True for a terminal that somebody types into. */
@@ -85,10 +86,12 @@ export interface Spec {
 /** What a running thing tells: a command's events, code's, or those of a terminal, with its bytes. */
 export type RunEvent = Exclude<CodeEvent, { readonly _tag: "Output" }> | (OutputChunk & { readonly _tag: "Output" })
 
-/** A way to run something. */
+/**
+ * A way to run something. What `prepare` gives starts it when it is run; `Init` carries the id by which `stop` and `status` know it.
+ */
 export interface Driver {
-  /** Starts it. `Init` carries the id by which `stop` and `status` know it. */
-  readonly events: Stream.Stream<RunEvent, OpenSandboxError>
+  /** Does what has to be done before anything is started, such as sending its input. Where it fails, nothing has run. */
+  readonly prepare: Effect.Effect<Stream.Stream<RunEvent, OpenSandboxError>, OpenSandboxError, Scope.Scope>
   readonly stop: (id: string) => Effect.Effect<void, OpenSandboxError>
   /** How it ended, when the connection was lost; undefined where the server keeps no such thing. */
   readonly status: ((id: string) => Effect.Effect<CommandStatus, OpenSandboxError>) | undefined
@@ -102,9 +105,6 @@ export interface ExecSession {
   owner: number | undefined
   readonly oneAtATime: Effect.Semaphore
 }
-
-/** What failed before a command was sent: it has certainly not run. */
-export const notStarted = new WeakSet<OpenSandboxError>()
 
 /** Refuses what makes no sense, and what comes after the sandbox was closed. */
 export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {

@@ -1,3 +1,4 @@
+import * as Cause from "effect/Cause"
 import * as Channel from "effect/Channel"
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
@@ -10,11 +11,12 @@ import { EventName } from "../../LedgerEvent.js"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { ExecErrorReason, ExecFailure } from "../../SandboxError.js"
 import { ExecError } from "../../SandboxError.js"
+import { bounded } from "../bounded.js"
 import { jsonField, stringField } from "../json.js"
 import { OutputTail } from "../output.js"
 import type { ExecContext, Execution, Location, Outcome, Spec } from "./context.js"
-import { notStarted, validate } from "./context.js"
-import { request, send } from "./drivers.js"
+import { validate } from "./context.js"
+import { prepared, request } from "./drivers.js"
 import { lookup, replayed, tellsOfSignal } from "./execution.js"
 import * as InternalExec from "./handles.js"
 import { event, locationOf, outputEvents, recordedOutput, startedEvent, toOutput } from "./record.js"
@@ -198,7 +200,7 @@ const handle = (context: ExecContext, target: Started): DetachedExec => ({
           execId: target.execId
         }
         yield* onStarted(location)
-        const end = yield* endOf(context, target)
+        const end = yield* recordedEnd(context, target)
         if (end === undefined) return follow(context, target)
         const exitCode = jsonField(end.payload, "exitCode")
         if (end.event !== EventName.execCompleted || typeof exitCode !== "number") {
@@ -222,7 +224,10 @@ const handle = (context: ExecContext, target: Started): DetachedExec => ({
   interrupt: context.execd.interrupt(target.commandId)
 })
 
-const endOf = (context: ExecContext, { execId, seq }: Started): Effect.Effect<LedgerEntry | undefined, LedgerError> =>
+const recordedEnd = (
+  context: ExecContext,
+  { execId, seq }: Started
+): Effect.Effect<LedgerEntry | undefined, LedgerError> =>
   context.ledger
     .read({
       sandboxId: context.sandbox.id,
@@ -236,65 +241,92 @@ const endOf = (context: ExecContext, { execId, seq }: Started): Effect.Effect<Le
       Effect.map(Option.getOrUndefined)
     )
 
+const recordTimeout = "5 seconds"
+const stopTimeout = "5 seconds"
+
 /** Starts a command that outlives whoever started it. */
 export const startDetached = (
   context: ExecContext,
   command: string | ReadonlyArray<string>,
   options: ExecOptions = {}
 ): Effect.Effect<DetachedExec, ExecFailure> =>
-  Effect.gen(function* () {
-    const spec: Spec = { command: commandLine(command), options }
-    yield* validate(context, spec)
-    const seq = ++context.sequence.last
-    const recorded = yield* lookup(context, spec, seq)
-    if (recorded !== undefined) {
-      return {
-        seq,
-        command: spec.command,
-        commandId: "",
-        attach: InternalExec.running(context, spec, (onStarted) =>
-          Channel.zipRight(Channel.fromEffect(onStarted(locationOf(recorded))), replayed(context, seq, recorded))
-        ),
-        interrupt: Effect.void
+  Effect.uninterruptibleMask((restore) =>
+    Effect.gen(function* () {
+      const { execd, hooks, ledger, sandbox } = context
+      const spec: Spec = { command: commandLine(command), options }
+      yield* validate(context, spec)
+      const seq = ++context.sequence.last
+      const recorded = yield* lookup(context, spec, seq)
+      if (recorded !== undefined) {
+        return {
+          seq,
+          command: spec.command,
+          commandId: "",
+          attach: InternalExec.running(context, spec, (onStarted) =>
+            Channel.zipRight(Channel.fromEffect(onStarted(locationOf(recorded))), replayed(context, seq, recorded))
+          ),
+          interrupt: Effect.void
+        }
       }
-    }
-    const execId = (yield* context.nextId).slice(0, 12)
-    const started = yield* context.ledger.append(startedEvent(context, spec, seq, execId, true))
-    const commandId = yield* send(context, spec, request(context, spec, true), true).pipe(
-      Stream.filterMap((event) => (event._tag === "Init" ? Option.some(event.commandId) : Option.none())),
-      Stream.runHead,
-      Effect.flatMap(
-        Option.match({
-          onNone: () =>
-            Effect.fail(execError(context, { seq, spec }, "Protocol", "the server did not tell the command's id")),
-          onSome: Effect.succeed
-        })
-      ),
-      Effect.tapError((error) =>
-        Effect.ignore(
-          context.ledger.append(
-            failedEvent(
-              context,
-              { seq, execId },
-              error._tag === "OpenSandboxError" && (error.status !== undefined || notStarted.has(error))
-                ? "rejected"
-                : "lost",
-              error.message
-            )
-          )
+      const execId = (yield* context.nextId).slice(0, 12)
+      const told = { seq, command: spec.command }
+      const failed = (reason: string, message: string, commandId?: string) =>
+        Effect.zipRight(
+          bounded(
+            "recording exec.failed",
+            recordTimeout,
+            ledger.append(failedEvent(context, { seq, execId }, reason, message, commandId))
+          ),
+          hooks.onExecFailed(sandbox, { ...told, reason })
+        )
+      const [started, events] = yield* Effect.gen(function* () {
+        const started = yield* ledger.append(startedEvent(context, spec, seq, execId, true))
+        yield* hooks.onExecStarted(sandbox, told)
+        return [started, yield* prepared(context, spec, execId, request(context, spec, true), true)] as const
+      }).pipe(
+        restore,
+        Effect.onError((cause) => failed(...endOf(cause, "rejected")))
+      )
+      // Short, and half of it would leave a command that nobody can find again.
+      const commandId = yield* events.pipe(
+        Stream.filterMap((event) => (event._tag === "Init" ? Option.some(event.commandId) : Option.none())),
+        Stream.runHead,
+        Effect.flatMap(
+          Option.match({
+            onNone: () =>
+              Effect.fail(execError(context, { seq, spec }, "Protocol", "the server did not tell the command's id")),
+            onSome: Effect.succeed
+          })
+        ),
+        Effect.tapError((error) =>
+          failed(error._tag === "OpenSandboxError" && error.status !== undefined ? "rejected" : "lost", error.message)
         )
       )
-    )
-    yield* context.ledger.append(event(context, seq, EventName.execDetached, { seq, commandId, execId }))
-    return handle(context, { spec, seq, commandId, execId, started: cursorOf(started) })
-    // Short, and half of it would leave a command that nobody can find again.
-  }).pipe(
-    Effect.uninterruptible,
+      yield* Effect.onError(
+        ledger.append(event(context, seq, EventName.execDetached, { seq, commandId, execId })),
+        (cause) =>
+          Effect.zipRight(
+            bounded("stopping a command", stopTimeout, execd.interrupt(commandId)),
+            failed(...endOf(cause, "ledger"), commandId)
+          )
+      )
+      return handle(context, { spec, seq, commandId, execId, started: cursorOf(started) })
+    }).pipe(Effect.scoped)
+  ).pipe(
     Effect.withSpan("Sandbox.startDetached", {
       captureStackTrace: false,
       attributes: { "sandbox.id": context.sandbox.id }
     })
   )
+
+/** How a start that came to nothing is recorded. */
+const endOf = (cause: Cause.Cause<ExecFailure>, reason: string): [reason: string, message: string] => {
+  if (Cause.isInterruptedOnly(cause)) return ["interrupted", "the start was interrupted"]
+  const error = Option.getOrUndefined(Cause.failureOption(cause))
+  return error === undefined
+    ? ["failed", Cause.pretty(cause).split("\n")[0] ?? ""]
+    : [error._tag === "LedgerError" ? "ledger" : reason, error.message]
+}
 
 /** The detached commands of this session whose end is not recorded. */
 export const commands = (context: ExecContext): Stream.Stream<DetachedExec, LedgerError> =>

@@ -8,7 +8,6 @@ import type { ExecdEvent, TerminalConnection, TerminalEvent } from "../../Execd.
 import { OpenSandboxError } from "../../OpenSandboxError.js"
 import { bounded } from "../bounded.js"
 import type { Driver, ExecContext, ExecSession, RunEvent, Spec } from "./context.js"
-import { notStarted } from "./context.js"
 import * as Script from "./shell.js"
 import { commandLine, exportVariables } from "./shell.js"
 
@@ -28,10 +27,6 @@ export const runScript = (
       return event._tag === "Exit" ? { ...result, exitCode: event.exitCode } : result
     })
   )
-
-/** Marks what fails before the command is sent. */
-const beforeStart = <A, R>(self: Effect.Effect<A, OpenSandboxError, R>): Effect.Effect<A, OpenSandboxError, R> =>
-  Effect.tapError(self, (error) => Effect.sync(() => notStarted.add(error)))
 
 /** The folder of inputs; a command may remove from it what it knows the name of, whoever it runs as. */
 const inputs = "/tmp/.sandglass-input"
@@ -104,52 +99,51 @@ const translateFailure = (nonce: string) => {
 }
 
 /**
- * Sends a command the way that its options ask for. Where they need a script around it, that is what is sent, with the command's variables
+ * Prepares a command the way that its options ask for. Where they need a script around it, that is what is run, with the command's variables
  * under other names.
  */
-export const send = (
+export const prepared = (
   context: ExecContext,
   spec: Spec,
+  nonce: string,
   run: (command: string, variables: Variables) => Stream.Stream<RunEvent, OpenSandboxError>,
   background = false
-): Stream.Stream<RunEvent, OpenSandboxError> => {
+): Driver["prepare"] => {
   const { options, session } = spec
   const { cwd, env = {}, idempotencyKey, shell, stdin, uid } = options
   const command = shell === undefined ? spec.command : commandLine([shell, "-c", spec.command])
-  if (session === undefined && idempotencyKey === undefined && stdin === undefined) return run(command, options.env)
-  return Stream.unwrapScoped(
-    Effect.gen(function* () {
-      const nonce = (yield* context.nextId).slice(0, 16)
-      let taken = false
-      if (session !== undefined) yield* beforeStart(handOver(context, session, uid))
-      const input = yield* beforeStart(uploadInput(context, options, () => taken))
-      const script = Script.script({
-        nonce,
-        command,
-        variables: Object.keys(env),
-        input,
-        session: session?.place,
-        cwd,
-        once:
-          idempotencyKey === undefined
-            ? undefined
-            : {
-                sandboxId: context.sandbox.id,
-                key: idempotencyKey,
-                identity: [spec.command, shell, cwd, session?.name]
-              }
-      })
-      const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [Script.variableOf(name), value]))
-      return Stream.map(run(script, variables), translateFailure(nonce)).pipe(
-        Stream.tap((event) =>
-          Effect.sync(() => {
-            // In the foreground it may yet be stopped before it has looked.
-            taken ||= background || event._tag === "Output" || (event._tag === "Exit" && event.exitCode !== undefined)
-          })
-        )
-      )
+  if (session === undefined && idempotencyKey === undefined && stdin === undefined)
+    return Effect.succeed(run(command, options.env))
+  return Effect.gen(function* () {
+    let taken = false
+    if (session !== undefined) yield* handOver(context, session, uid)
+    const input = yield* uploadInput(context, options, () => taken)
+    const script = Script.script({
+      nonce,
+      command,
+      variables: Object.keys(env),
+      input,
+      session: session?.place,
+      cwd,
+      once:
+        idempotencyKey === undefined
+          ? undefined
+          : {
+              sandboxId: context.sandbox.id,
+              key: idempotencyKey,
+              identity: [spec.command, shell, cwd, session?.name]
+            }
     })
-  )
+    const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [Script.variableOf(name), value]))
+    return Stream.map(run(script, variables), translateFailure(nonce)).pipe(
+      Stream.tap((event) =>
+        Effect.sync(() => {
+          // In the foreground it may yet be stopped before it has looked.
+          taken ||= background || event._tag === "Output" || (event._tag === "Exit" && event.exitCode !== undefined)
+        })
+      )
+    )
+  })
 }
 
 /** A command of the server's own kind. */
@@ -167,8 +161,8 @@ export const request =
       background
     })
 
-export const commandDriver = (context: ExecContext, spec: Spec): Driver => ({
-  events: send(context, spec, request(context, spec)),
+export const commandDriver = (context: ExecContext, spec: Spec, execId: string): Driver => ({
+  prepare: prepared(context, spec, execId, request(context, spec)),
   stop: context.execd.interrupt,
   status: context.execd.status
 })
@@ -196,44 +190,50 @@ export const toRunEvents = (
 /** Runs a command behind a terminal's endpoint until its end; it does not outlive the stream. */
 export const terminalEvents = (
   { execd }: ExecContext,
-  options: { readonly command?: string | undefined; readonly cwd?: string | undefined; readonly pipe: boolean },
+  options: {
+    readonly command?: string | undefined
+    readonly cwd?: string | undefined
+    readonly pipe: boolean
+    /** Counted from its start; then it ends as if by a signal. */
+    readonly timeout?: ExecOptions["timeout"]
+  },
   onConnected: (connection: TerminalConnection) => Effect.Effect<void> = () => Effect.void
 ): Stream.Stream<RunEvent, OpenSandboxError> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
-      const { command, cwd, pipe } = options
+      const { command, cwd, pipe, timeout } = options
       const id = yield* Effect.acquireRelease(execd.createTerminal({ command, cwd }), (id) =>
         bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
       )
       const connection = yield* execd.attachTerminal(id, { pipe, reconnect: !pipe })
       yield* onConnected(connection)
       const init: RunEvent = { _tag: "Init", commandId: id }
-      return Stream.concat(Stream.succeed(init), toRunEvents(connection.output))
+      const killed: RunEvent = { _tag: "Exit", message: "-1" }
+      const output = toRunEvents(connection.output)
+      return Stream.concat(
+        Stream.succeed(init),
+        timeout === undefined
+          ? output
+          : Stream.merge(output, Stream.fromEffect(Effect.as(Effect.sleep(Duration.decode(timeout)), killed)), {
+              haltStrategy: "left"
+            })
+      )
     })
   )
 
 /** A byte-exact way to run a command: over pipes instead of the line-based endpoint. */
-export const pipeDriver = (context: ExecContext, spec: Spec): Driver => {
-  const { cwd, timeout } = spec.options
-  const events = send(context, spec, (script, env = {}) =>
+export const pipeDriver = (context: ExecContext, spec: Spec, execId: string): Driver => ({
+  prepare: prepared(context, spec, execId, (script, env = {}) =>
     terminalEvents(context, {
       pipe: true,
       command: exportVariables(
         Object.entries(env).map(([name, value]) => [name, typeof value === "string" ? value : Redacted.value(value)]),
         script
       ),
-      cwd: spec.session === undefined ? cwd : undefined
+      cwd: spec.session === undefined ? spec.options.cwd : undefined,
+      timeout: spec.options.timeout
     })
-  )
-  const killed: RunEvent = { _tag: "Exit", message: "-1" }
-  return {
-    events:
-      timeout === undefined
-        ? events
-        : Stream.merge(events, Stream.fromEffect(Effect.as(Effect.sleep(Duration.decode(timeout)), killed)), {
-            haltStrategy: "left"
-          }),
-    stop: context.execd.deleteTerminal,
-    status: undefined
-  }
-}
+  ),
+  stop: context.execd.deleteTerminal,
+  status: undefined
+})

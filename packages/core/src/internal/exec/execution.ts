@@ -24,7 +24,7 @@ import { bounded } from "../bounded.js"
 import { jsonField } from "../json.js"
 import { OutputTail } from "../output.js"
 import type { CodeValue, ExecContext, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
-import { notStarted, validate } from "./context.js"
+import { validate } from "./context.js"
 import { commandDriver, pipeDriver } from "./drivers.js"
 import {
   codeValue,
@@ -71,8 +71,10 @@ export const tellsOfSignal = (message: string | undefined): message is string =>
 /** What is known of a run that is under way. */
 interface RunState {
   commandId: string | undefined
-  /** The request may have reached the server. */
-  sent: Fiber.Fiber<unknown, unknown> | undefined
+  /** Prepares it, and starts it; the first events are its result. */
+  starting: Fiber.Fiber<unknown, unknown> | undefined
+  /** When it was sent: the request may have reached the server. */
+  sentAt: number | undefined
   /** Nothing is left running on the server. */
   ended: boolean
   /** `exec.completed` is in the ledger. */
@@ -102,12 +104,13 @@ const live = (
     Effect.gen(function* () {
       const { hooks, ledger, sandbox } = context
       const { options } = spec
-      const driver = (spec.driver ?? (options.raw === true ? pipeDriver : commandDriver))(context, spec)
-      const told = { seq, command: spec.command }
       const execId = (yield* context.nextId).slice(0, 12)
+      const driver = (spec.driver ?? (options.raw === true ? pipeDriver : commandDriver))(context, spec, execId)
+      const told = { seq, command: spec.command }
       const state: RunState = {
         commandId: undefined,
-        sent: undefined,
+        starting: undefined,
+        sentAt: undefined,
         ended: false,
         completed: false,
         completing: undefined,
@@ -118,9 +121,10 @@ const live = (
       const connection = yield* Scope.make()
 
       const stop = Effect.gen(function* () {
-        if (state.sent === undefined || state.ended) return
-        if (state.commandId === undefined) {
-          yield* Fiber.await(state.sent).pipe(Effect.timeoutOption(commandIdTimeout))
+        if (state.starting === undefined || state.ended) return
+        if (state.sentAt === undefined) yield* Fiber.interrupt(state.starting)
+        else if (state.commandId === undefined) {
+          yield* Fiber.await(state.starting).pipe(Effect.timeoutOption(commandIdTimeout))
         }
         if (state.commandId === undefined) return
         const stopped = driver.stop(state.commandId)
@@ -174,22 +178,33 @@ const live = (
       yield* onStarted({ sandboxId: sandbox.id, seq, after: { ts: started.ts, id: started.id }, execId })
       yield* hooks.onExecStarted(sandbox, told)
 
-      const startedAt = yield* Clock.currentTimeMillis
-      const pull = yield* Stream.toPull(driver.events).pipe(Scope.extend(connection))
-
-      // The first pull outlives an interruption of the exec until the connection is closed: the id that it brings is what the
-      // command can be stopped with.
-      const first = yield* pull.pipe(
+      type Pull = Effect.Effect<Chunk.Chunk<RunEvent>, Option.Option<OpenSandboxError>>
+      let pull: Pull = Effect.never
+      // What is sent outlives an interruption of the exec until the connection is closed: the id that its first events bring is what
+      // the command can be stopped with.
+      const first = yield* driver.prepare.pipe(
+        Effect.mapError(Option.some),
+        Effect.tap(() =>
+          Effect.map(Clock.currentTimeMillis, (now) => {
+            state.sentAt = now
+          })
+        ),
+        Effect.flatMap(Stream.toPull),
+        Effect.flatMap((events) => {
+          pull = events
+          return events
+        }),
         Effect.tap((events) =>
           Effect.sync(() => {
             const init = Chunk.findFirst(events, (_) => _._tag === "Init")
             if (Option.isSome(init) && init.value._tag === "Init") state.commandId = init.value.commandId
           })
         ),
+        Scope.extend(connection),
         Effect.interruptible,
         Effect.forkIn(connection)
       )
-      state.sent = first
+      state.starting = first
 
       const execError = (reason: ExecErrorReason, description: string, cause?: OpenSandboxError) =>
         new ExecError({
@@ -286,7 +301,7 @@ const live = (
                 const message = event.message ?? ""
                 const timedOut =
                   options.timeout !== undefined &&
-                  now - startedAt >= Duration.toMillis(Duration.decode(options.timeout))
+                  now - (state.sentAt ?? now) >= Duration.toMillis(Duration.decode(options.timeout))
                 return failed(
                   chunks,
                   timedOut
@@ -335,7 +350,7 @@ const live = (
       }
 
       const onError = (error: Option.Option<OpenSandboxError>): Effect.Effect<Step, ExecFailure> => {
-        if (Option.isSome(error) && notStarted.has(error.value)) {
+        if (Option.isSome(error) && state.sentAt === undefined && !context.isClosed()) {
           state.failure = { reason: "rejected", message: error.value.message }
           state.ended = true
           return Effect.succeed({ _tag: "Failed", chunks: [], error: error.value })
@@ -377,7 +392,7 @@ const live = (
         )
       )
 
-      const step = (events: typeof pull): Effect.Effect<Step, ExecFailure> =>
+      const step = (events: Pull): Effect.Effect<Step, ExecFailure> =>
         Effect.matchEffect(Effect.raceFirst(events, closing), { onFailure: onError, onSuccess: onEvents }).pipe(
           Effect.tapError((error) =>
             Effect.sync(() => {
@@ -389,7 +404,7 @@ const live = (
       const emit = (chunks: ReadonlyArray<OutputChunk>, rest: Execution): Execution =>
         chunks.length === 0 ? rest : Channel.zipRight(Channel.write(Chunk.unsafeFromArray(chunks)), rest)
 
-      const loop = (events: typeof pull): Execution =>
+      const loop = (events: Pull): Execution =>
         Channel.flatMap(Channel.fromEffect(step(events)), (step) => {
           switch (step._tag) {
             case "More":

@@ -241,9 +241,8 @@ export const make = (context: ExecContext, command: string | ReadonlyArray<strin
 const codeDriver =
   (contextId: string | undefined) =>
   ({ execd }: ExecContext, { command, language = "" }: Spec): Driver => ({
-    events: Stream.map(
-      execd.runCode({ code: command, context: { language, id: contextId } }),
-      (event): RunEvent => event
+    prepare: Effect.succeed(
+      Stream.map(execd.runCode({ code: command, context: { language, id: contextId } }), (event): RunEvent => event)
     ),
     stop: execd.interruptCode,
     status: undefined

@@ -87,8 +87,10 @@ export const openTerminal = (
       options: { cwd, strict: false },
       interactive: true,
       driver: (context) => ({
-        events: terminalEvents(context, { command, cwd, pipe: false }, (connection) =>
-          Effect.asVoid(Deferred.succeed(connected, connection))
+        prepare: Effect.succeed(
+          terminalEvents(context, { command, cwd, pipe: false }, (connection) =>
+            Effect.asVoid(Deferred.succeed(connected, connection))
+          )
         ),
         stop: context.execd.deleteTerminal,
         status: undefined

@@ -94,17 +94,19 @@ const headed = (
 const pipes =
   (request: ProcessRequest, onHead: (head: Head) => Effect.Effect<unknown>, connected: Connected) =>
   ({ execd }: ExecContext): Driver => ({
-    events: Stream.unwrapScoped(
-      Effect.gen(function* () {
-        const id = yield* Effect.acquireRelease(
-          execd.createTerminal({ command: request.script, cwd: request.options.cwd }),
-          (id) => bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
-        )
-        const connection = yield* execd.attachTerminal(id, { pipe: true })
-        yield* Deferred.succeed(connected, connection)
-        const init: RunEvent = { _tag: "Init", commandId: id }
-        return Stream.concat(Stream.succeed(init), headed(toRunEvents(connection.output), onHead))
-      })
+    prepare: Effect.succeed(
+      Stream.unwrapScoped(
+        Effect.gen(function* () {
+          const id = yield* Effect.acquireRelease(
+            execd.createTerminal({ command: request.script, cwd: request.options.cwd }),
+            (id) => bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
+          )
+          const connection = yield* execd.attachTerminal(id, { pipe: true })
+          yield* Deferred.succeed(connected, connection)
+          const init: RunEvent = { _tag: "Init", commandId: id }
+          return Stream.concat(Stream.succeed(init), headed(toRunEvents(connection.output), onHead))
+        })
+      )
     ),
     stop: execd.deleteTerminal,
     status: undefined
@@ -124,18 +126,18 @@ const lines =
   (request: ProcessRequest, onHead: (head: Head) => Effect.Effect<unknown>) =>
   ({ execd, nextId }: ExecContext): Driver => {
     const { cwd, gid, stdin, uid } = request.options
-    const run = (command: string) => Stream.map(execd.command({ command, cwd, uid, gid }), (event): RunEvent => event)
-    const events =
-      stdin === undefined
-        ? run(request.script)
-        : Stream.unwrap(
-            Effect.gen(function* () {
-              const path = `/tmp/.sandglass-stdin-${yield* nextId}`
-              yield* execd.upload([{ path, content: stdin, mode: "644" }])
-              return run(withInput(path, request.script))
-            })
-          )
-    return { events: headed(events, onHead), stop: execd.interrupt, status: execd.status }
+    const run = (command: string) =>
+      headed(
+        Stream.map(execd.command({ command, cwd, uid, gid }), (event): RunEvent => event),
+        onHead
+      )
+    const prepare = Effect.gen(function* () {
+      if (stdin === undefined) return run(request.script)
+      const path = `/tmp/.sandglass-stdin-${yield* nextId}`
+      yield* execd.upload([{ path, content: stdin, mode: "644" }])
+      return run(withInput(path, request.script))
+    })
+    return { prepare, stop: execd.interrupt, status: execd.status }
   }
 
 type Connected = Deferred.Deferred<TerminalConnection>
