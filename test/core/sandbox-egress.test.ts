@@ -120,4 +120,19 @@ describe("egress of a sandbox", () => {
       assert.deepInclude(blank, { _tag: "SandboxError", reason: "InvalidOptions" })
     })
   )
+
+  it.scopedLive("what a create finds that no ledger knows belongs to the run that asks", () =>
+    Effect.gen(function* () {
+      const { sandboxes, server } = yield* setup({})
+      const options = { image: "i", idempotencyKey: "nightly", runId: "run-1", detached: true }
+      const { id } = yield* sandboxes.create(options)
+      // The ledger of a process that was killed before it could record the container.
+      const empty = Sandboxes.layer.pipe(Layer.provide(Layer.merge(server.layer, Ledger.layerMemory)))
+      const found = yield* Effect.provide(
+        Effect.flatMap(Sandboxes.Sandboxes, (_) => _.create(options)),
+        empty
+      )
+      assert.deepInclude(found, { id, runId: "run-1" })
+    })
+  )
 })

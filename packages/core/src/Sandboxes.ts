@@ -87,6 +87,8 @@ export interface ResumeOptions extends SessionOptions {
 export interface ConnectOptions {
   /** The session's name where the ledger does not know the sandbox. Default `sandbox`. */
   readonly name?: string | undefined
+  /** Its run, where the ledger does not know the sandbox. Default: a random id. */
+  readonly runId?: string | undefined
   /** Who the work is for, where the ledger does not know the sandbox. */
   readonly resourceId?: string | undefined
   readonly teamId?: string | undefined
@@ -319,8 +321,8 @@ export const make = (
           Option.match({
             onNone: () => createNew(own),
             onSome: ({ id }) => {
-              const { detached = false, hooks, name, resourceId, teamId } = own
-              return connect(id, { name, resourceId, teamId, hooks, detached })
+              const { detached = false, hooks, name, resourceId, runId, teamId } = own
+              return connect(id, { name, runId, resourceId, teamId, hooks, detached })
             }
           })
         )
@@ -363,9 +365,9 @@ export const make = (
             sandboxId
           })
         }
-        const { hooks, name, resourceId, teamId } = own
+        const { hooks, name, resourceId, runId, teamId } = own
         const base = {
-          ...(details === undefined ? { name, resourceId, teamId } : {}),
+          ...(details === undefined ? { name, runId, resourceId, teamId } : {}),
           hooks,
           detached: own.detached ?? true
         }

@@ -531,8 +531,10 @@ export const begin = (
     yield* recordCreated(services, session, context, lifetime, resources)
     yield* awaitReady(services, "Sandboxes.create", context)
     yield* session.hooks.onCreated(context.sandbox)
+    const egress = yield* services.egress.connect(context.sandbox.id)
+    // Nothing that could be interrupted comes between this and the handle: a detached sandbox that nobody got would be left behind.
     ready = true
-    return handle(services, session, context, yield* services.egress.connect(context.sandbox.id), lifetime, close)
+    return handle(services, session, context, egress, lifetime, close)
   })
 
 /** Takes up a session on a container that runs already. */
