@@ -20,7 +20,7 @@ import type * as Stream from "effect/Stream"
 import * as Environments from "./internal/sqlLedger/environments.js"
 import { toLedgerError } from "./internal/sqlLedger/errors.js"
 import { migrate } from "./internal/sqlLedger/migration.js"
-import { postgres } from "./internal/sqlLedger/postgres.js"
+import { postgres, channel as postgresChannel } from "./internal/sqlLedger/postgres.js"
 import * as Queries from "./internal/sqlLedger/queries.js"
 import { sqlite } from "./internal/sqlLedger/sqlite.js"
 import { Ledger } from "./Ledger.js"
@@ -40,11 +40,25 @@ export interface Options {
   /** Emits when another process may have appended something, so that `tail` need not wait for its next look. */
   readonly changes?: Stream.Stream<unknown, LedgerError> | undefined
   /**
+   * Runs after each commit of rows, and must be quick: what tells other processes, so that their `changes` emit. In a
+   * transaction of the application it runs before the commit; on Postgres the transaction then notifies the
+   * {@link channel} itself.
+   */
+  readonly committed?: Effect.Effect<void> | undefined
+  /**
    * Fails where the database is not the right one any more, for example because its file was deleted. Runs before every
    * commit and after every query, so it had better be quick.
    */
   readonly verify?: Effect.Effect<void, LedgerError> | undefined
 }
+
+/**
+ * The Postgres channel for notifications that something was appended.
+ *
+ * @since 0.1.0
+ * @category constants
+ */
+export const channel: string = postgresChannel
 
 /**
  * A ledger in the database of the `SqlClient` at hand; creates the tables and indexes that are missing. Not to be
@@ -64,10 +78,13 @@ export const make = Effect.fnUntraced(function* (
     verify: options.verify
   })
   yield* migrate(dialect, transactions)
+  const { append, ...writes } = dialect.writes(transactions)
+  const { committed } = options
   return yield* makeLedger({
     restrictedJson: dialect.restrictedJson,
     joined: transactions.joined,
-    ...dialect.writes(transactions),
+    append: committed === undefined ? append : (rows) => Effect.zipLeft(append(rows), committed),
+    ...writes,
     ...Queries.make(dialect, transactions),
     ...Environments.make(dialect, transactions),
     pollInterval: options.pollInterval ?? "500 millis",

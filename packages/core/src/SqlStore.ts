@@ -20,8 +20,10 @@ import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
 import { classify, codeOf, isInsideTransaction, messageOf } from "./internal/sql/errors.js"
 import * as OpenTransactions from "./internal/sql/openTransactions.js"
+import { reserve as reserveFrom } from "./internal/sql/reserve.js"
 
 /**
  * What a statement may be given.
@@ -90,6 +92,16 @@ export const execute = (
   params: ReadonlyArray<unknown> = []
 ): Effect.Effect<ReadonlyArray<Record<string, unknown>>, SqlFailure> =>
   Effect.mapError(connection.execute(text, params, undefined), toFailure)
+
+/**
+ * Takes a connection out of the client's pool until the scope ends. A fiber that is interrupted while it waits for one
+ * leaves none behind, which drivers do not see to.
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
+export const reserveConnection = (client: SqlClient.SqlClient): Effect.Effect<Connection, SqlFailure, Scope.Scope> =>
+  Effect.mapError(reserveFrom(client), toFailure)
 
 /**
  * What a store reads and writes with. `E` is the store's own error.
@@ -230,9 +242,9 @@ export const make = Effect.fnUntraced(function* <E>(
   const patiently = <A, E2>(self: Effect.Effect<A, E2>): Effect.Effect<A, E2> =>
     Effect.catchIf(self, isContention, () => Effect.retry(self, { schedule: patience, while: isContention }))
 
-  const reserve = Effect.mapError(sql.reserve, toFailure)
+  const reserved = reserveConnection(sql)
 
-  const ours = yield* Effect.scoped(reserve).pipe(Effect.mapError(fail))
+  const ours = yield* Effect.scoped(reserved).pipe(Effect.mapError(fail))
 
   /**
    * For transactions that were not opened by the client itself but by what was made of it earlier. A client has one
@@ -273,7 +285,7 @@ export const make = Effect.fnUntraced(function* <E>(
     const verified = (connection: Connection, joined: boolean) => Effect.zipLeft(body(connection, joined), verify)
     const alone = patiently(
       Effect.scoped(
-        Effect.flatMap(reserve, (connection) => inTransaction(connection, begin, verified(connection, false)))
+        Effect.flatMap(reserved, (connection) => inTransaction(connection, begin, verified(connection, false)))
       )
     )
     // The transaction may have ended while others wrote in it.

@@ -34,17 +34,28 @@ const missing = (tables: ReadonlyArray<string>, present: ReadonlyArray<string>):
   ]
 }
 
-export const migrate = (dialect: Dialect, { write }: Transactions): Effect.Effect<void, LedgerError> =>
-  write(
+const namesOf = (present: ReadonlyArray<{ readonly name?: unknown }>): ReadonlyArray<string> =>
+  present.map(({ name }) => String(name))
+
+export const migrate = (dialect: Dialect, { read, write }: Transactions): Effect.Effect<void, LedgerError> => {
+  const complete = Effect.map(
+    read<{ readonly name: unknown }>(dialect.presentNames),
+    (present) => missing(dialect.tables, namesOf(present)).length === 0
+  )
+  const create = write(
     Effect.fnUntraced(function* (connection) {
       if (dialect.migrationLock !== undefined) {
         yield* execute(connection, dialect.migrationLock)
       }
       const present = yield* execute(connection, dialect.presentNames)
-      const statements = missing(
-        dialect.tables,
-        present.map(({ name }) => String(name))
-      )
-      yield* Effect.forEach(statements, (ddl) => execute(connection, ddl), { discard: true })
+      yield* Effect.forEach(missing(dialect.tables, namesOf(present)), (ddl) => execute(connection, ddl), {
+        discard: true
+      })
     })
+  ).pipe(
+    // Another program creates the same tables at this moment, and knows nothing of the lock.
+    Effect.retry({ times: 3, while: ({ reason }) => reason === "Constraint" })
   )
+  // Where nothing is missing, nobody waits for anybody, and whoever may not create tables need not.
+  return Effect.unlessEffect(create, complete).pipe(Effect.asVoid)
+}

@@ -33,13 +33,19 @@ const tables = [
 /** Any two processes that migrate must agree on it; nothing else may use it. */
 const migrationLock = 7267263538
 
+/** The channel of the notifications that tell of appended rows. */
+export const channel = "sandglass_ledger"
+
+/** In a transaction of the application only the database knows when it commits. */
+const notify = `SELECT pg_notify('${channel}', 'appended')`
+
 const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
   const inBatches = makeInBatches(insertText)
   return (rows) =>
-    write((connection) =>
-      Effect.map(
-        inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))),
-        (results) => results.flatMap((inserted) => inserted.map(toCursor).sort((a, b) => a.id - b.id))
+    write((connection, joined) =>
+      inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))).pipe(
+        Effect.zipLeft(joined ? execute(connection, notify) : Effect.void),
+        Effect.map((results) => results.flatMap((inserted) => inserted.map(toCursor).sort((a, b) => a.id - b.id)))
       )
     )
 }
@@ -59,11 +65,14 @@ const makeRemove =
       )
     )
 
-/** Who else writes to the table at this moment. `id` is an expression, read in the same statement. */
+/**
+ * Who else writes to the table at this moment; a prepared transaction has no process. `id` is an expression, read in the same
+ * statement.
+ */
 const writers = ({ read }: Transactions, id: string) =>
   read<{ readonly id: unknown; readonly writers: ReadonlyArray<string> }>(
     `SELECT ${id} AS id, ARRAY(SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted ` +
-      "AND relation = 'alineo_events'::regclass AND mode = 'RowExclusiveLock' AND pid <> pg_backend_pid() AND database = " +
+      "AND relation = 'alineo_events'::regclass AND mode = 'RowExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid() AND database = " +
       "(SELECT oid FROM pg_database WHERE datname = current_database())) AS writers"
   )
 
@@ -98,7 +107,8 @@ export const postgres: Dialect = {
   isOddTs,
   tables,
   presentNames:
-    "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p', 'i', 'I') AND pg_table_is_visible(oid)",
+    "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p', 'i', 'I') AND pg_table_is_visible(oid) " +
+    "AND relname ~ '^(alineo|sandglass)_'",
   migrationLock: `SELECT pg_advisory_xact_lock(${migrationLock})`,
   writes: (transactions) => ({
     append: makeAppend(transactions),
