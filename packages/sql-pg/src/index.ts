@@ -1,1 +1,2 @@
-export {}
+export * as PgConnection from "./PgConnection.js"
+export * as PgLedger from "./PgLedger.js"
