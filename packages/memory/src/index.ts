@@ -1,4 +1,7 @@
+export * as Conversation from "./Conversation.js"
+export * as ConversationError from "./ConversationError.js"
 export * as EmbeddingModel from "./EmbeddingModel.js"
+export * as EpisodicMemory from "./EpisodicMemory.js"
 export * as MemoryError from "./MemoryError.js"
 export * as MemoryTransaction from "./MemoryTransaction.js"
 export * as ResourceRef from "./ResourceRef.js"
