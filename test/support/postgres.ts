@@ -9,7 +9,7 @@ import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import { inject } from "vitest"
-import type { Server } from "./postgresServer.js"
+import type { Options, Server } from "./postgresServer.js"
 import { startServer } from "./postgresServer.js"
 
 const ask = ({ port, word }: { readonly port: number; readonly word: string }) =>
@@ -70,8 +70,11 @@ export const database: Effect.Effect<Redacted.Redacted<string>, never, Scope.Sco
   databaseOn
 )
 
-/** A server of one's own, to be stopped and started; it is gone with the scope. */
-export const server: Effect.Effect<Server, never, Scope.Scope> = Effect.acquireRelease(
-  Effect.promise(startServer),
-  (started) => Effect.promise(started.close)
-)
+/** A server of one's own, to be configured, stopped and started; it is gone with the scope. */
+export const serverWith = (options: Options): Effect.Effect<Server, never, Scope.Scope> =>
+  Effect.acquireRelease(
+    Effect.promise(() => startServer(options)),
+    (started) => Effect.promise(started.close)
+  )
+
+export const server: Effect.Effect<Server, never, Scope.Scope> = serverWith({})

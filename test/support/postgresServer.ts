@@ -123,7 +123,14 @@ const exited = async (child: ChildProcess): Promise<number | null> => {
   return child.exitCode
 }
 
-export const startServer = async (): Promise<Server> => {
+export interface Options {
+  /** Lines of `postgresql.conf`. */
+  readonly settings?: ReadonlyArray<string>
+  /** Speaks TLS, with this certificate and its key (PEM). */
+  readonly tls?: { readonly certificate: string; readonly key: string }
+}
+
+export const startServer = async ({ settings = [], tls }: Options = {}): Promise<Server> => {
   const user = identity()
   const folder = mkdtempSync(join(realpathSync(tmpdir()), "sandglass-postgres-"))
   const data = join(folder, "data")
@@ -174,12 +181,15 @@ export const startServer = async (): Promise<Server> => {
         native = join(folder, "native")
       }
     }
+    const secretFile = (path: string, text: string) => {
+      writeFileSync(path, text, { mode: 0o600 })
+      if (user.uid !== undefined && user.gid !== undefined) {
+        chownSync(path, user.uid, user.gid)
+      }
+    }
     const password = randomBytes(18).toString("hex")
     const passwordFile = join(folder, "password")
-    writeFileSync(passwordFile, password, { mode: 0o600 })
-    if (user.uid !== undefined && user.gid !== undefined) {
-      chownSync(passwordFile, user.uid, user.gid)
-    }
+    secretFile(passwordFile, password)
     await run("initdb", [
       `--pgdata=${data}`,
       "--username=postgres",
@@ -190,13 +200,25 @@ export const startServer = async (): Promise<Server> => {
       "--no-sync"
     ])
     rmSync(passwordFile)
+    if (tls !== undefined) {
+      secretFile(join(data, "server.crt"), tls.certificate)
+      secretFile(join(data, "server.key"), tls.key)
+    }
     const start = () => run("pg_ctl", ["start", "-w", "-t", "60", `--pgdata=${data}`, `--log=${log}`])
     let port = 0
     for (let attempt = 1; ; attempt += 1) {
       port = await freePort()
       writeFileSync(
         join(data, "postgresql.auto.conf"),
-        `listen_addresses = '127.0.0.1'\nport = ${port}\nunix_socket_directories = ''\nmax_connections = 200\n`
+        [
+          "listen_addresses = '127.0.0.1'",
+          `port = ${port}`,
+          "unix_socket_directories = ''",
+          "max_connections = 200",
+          `ssl = ${tls === undefined ? "off" : "on"}`,
+          ...settings,
+          ""
+        ].join("\n")
       )
       try {
         await start()
