@@ -31,7 +31,7 @@ import { reserve as reserveFrom } from "./internal/sql/reserve.js"
  * @since 0.1.0
  * @category models
  */
-export type Param = string | number | null
+export type Param = string | number | null | Uint8Array
 
 /**
  * Why the database failed.
@@ -122,6 +122,12 @@ export interface SqlStore<E> {
   readonly write: <A, E2>(
     body: (connection: Connection, joined: boolean) => Effect.Effect<A, E2>
   ) => Effect.Effect<A, E | Exclude<E2, SqlFailure>>
+  /**
+   * Runs an effect in a transaction that everything joins which writes with the same client inside, or in a savepoint of
+   * the application's where the fiber is in one. What was written is undone when the effect fails or is interrupted. The
+   * effect runs once; it must not wait for another fiber that uses the same database.
+   */
+  readonly transaction: <A, E2, R>(self: Effect.Effect<A, E2, R>) => Effect.Effect<A, E | E2, R>
 }
 
 /**
@@ -188,6 +194,11 @@ const inTransaction = <A, E>(
       )
     )
   )
+
+/** An error that is none of ours, so that it passes through what maps ours. */
+class Theirs<E> {
+  constructor(readonly error: E) {}
+}
 
 const isFailure = (error: unknown): error is SqlFailure => error instanceof SqlFailure
 
@@ -311,5 +322,45 @@ export const make = Effect.fnUntraced(function* <E>(
     )
   }
 
-  return { joined: Effect.map(current, Option.isSome), read, write }
+  /** Waits for a database that others keep locked before the effect begins, and not after. */
+  const inTransactionOfOurs = <A, E2, R>(self: Effect.Effect<A, E2, R>) =>
+    Effect.scoped(
+      Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function* () {
+          const connection = yield* restore(reserved)
+          yield* Effect.onError(restore(patiently(open(connection, begin))), () => rollback(connection))
+          const tag: OpenTransactions.Tag = [connection, 0]
+          const transaction = OpenTransactions.open()
+          openTransactions.set(tag, transaction)
+          const exit = yield* Effect.exit(
+            restore(Effect.provideService(Effect.zipLeft(self, verify), SqlClient.TransactionConnection, tag))
+          )
+          yield* transaction.lock.withPermits(1)(
+            Effect.sync(() => {
+              transaction.isOpen = false
+            })
+          )
+          yield* Exit.isSuccess(exit)
+            ? Effect.tapError(execute(connection, "COMMIT"), () => rollback(connection))
+            : rollback(connection)
+          return yield* exit
+        })
+      )
+    )
+
+  const transaction = <A, E2, R>(self: Effect.Effect<A, E2, R>): Effect.Effect<A, E | E2, R> => {
+    const marked = Effect.mapError(self, (error) => new Theirs(error))
+    return Effect.flatMap(
+      current,
+      Option.match({
+        onNone: () => inTransactionOfOurs(marked),
+        onSome: () =>
+          Effect.mapError(client.withTransaction(marked), (error) =>
+            error instanceof Theirs ? error : toFailure(error)
+          )
+      })
+    ).pipe(Effect.mapError((error) => (error instanceof Theirs ? error.error : isFailure(error) ? fail(error) : error)))
+  }
+
+  return { joined: Effect.map(current, Option.isSome), read, write, transaction }
 })
