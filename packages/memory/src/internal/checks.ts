@@ -1,20 +1,22 @@
 /**
  * What every memory checks first.
  */
+import * as StoredText from "@sandglass/core/StoredText"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import { InvalidInput } from "../MemoryError.js"
 import * as ResourceRef from "../ResourceRef.js"
-import * as Json from "./json.js"
 
 const invalid = (method: string, description: string) => Effect.fail(new InvalidInput({ method, description }))
 
 export const checkKey = (method: string, key: string): Effect.Effect<void, InvalidInput> =>
   typeof key === "string" ? Effect.void : invalid(method, "a key must be a text")
 
-export const encode = (method: string, value: unknown): Effect.Effect<string, InvalidInput> =>
-  Effect.suspend(() => {
-    const encoded = Json.encode(value, "value")
-    return "text" in encoded ? Effect.succeed(encoded.text) : invalid(method, encoded.problem)
+/** The JSON text of a value. All of it is text that any database can hold: NUL and half characters are escaped. */
+export const encode = (method: string, value: unknown, name = "value"): Effect.Effect<string, InvalidInput> =>
+  Either.match(StoredText.encodeJson(value, { name, restricted: false }), {
+    onLeft: (description) => invalid(method, description),
+    onRight: ({ text }) => Effect.succeed(text)
   })
 
 /** The two ends of a copy. */

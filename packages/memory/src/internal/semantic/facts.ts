@@ -2,10 +2,12 @@
  * What callers give for facts and queries, checked.
  */
 import { createHash } from "node:crypto"
+import * as StoredText from "@sandglass/core/StoredText"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import { InvalidInput } from "../../MemoryError.js"
 import type { NewFact, RecallOptions } from "../../SemanticMemory.js"
-import * as Json from "../json.js"
+import { isObject } from "../json.js"
 import type { Draft } from "./store.js"
 
 /** A fact that can be stored, but for its id and its vector. */
@@ -25,14 +27,14 @@ const check = (fact: NewFact, name: string): Checked | string => {
   }
   let encoded: string | undefined
   if (metadata !== undefined) {
-    if (!Json.isObject(metadata)) {
+    if (!isObject(metadata)) {
       return `the metadata of ${name} is no object`
     }
-    const json = Json.encode(metadata, "metadata")
-    if ("problem" in json) {
-      return `${name}: ${json.problem}`
+    const json = StoredText.encodeJson(metadata, { name: "metadata", restricted: false })
+    if (Either.isLeft(json)) {
+      return `${name}: ${json.left}`
     }
-    encoded = json.text
+    encoded = json.right.text
   }
   if (sourceRef !== undefined) {
     const { sandboxId, entryIndex } = Object(sourceRef)

@@ -7,6 +7,7 @@ import type { ModelRef } from "../../MemoryError.js"
 import * as Ref from "../../ResourceRef.js"
 import type { Fact } from "../../SemanticMemory.js"
 import { notEmpty } from "../checks.js"
+import { decodeObject } from "../json.js"
 import { similarity } from "../vectors.js"
 import { Best } from "./ranking.js"
 import type { Draft, Placed, Put, SemanticStore } from "./store.js"
@@ -49,7 +50,7 @@ export const make: Effect.Effect<SemanticStore> = Effect.sync(() => {
     id: row?.fact.id ?? draft.id,
     content: draft.content,
     ...(draft.metadata !== undefined
-      ? { metadata: JSON.parse(draft.metadata) }
+      ? { metadata: decodeObject(draft.metadata) }
       : row?.fact.metadata !== undefined && { metadata: row.fact.metadata }),
     ...(draft.source !== undefined
       ? {

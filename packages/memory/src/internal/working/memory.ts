@@ -2,6 +2,7 @@
  * Working memory in memory. Values are kept as JSON text: what is read is a copy, as from a database.
  */
 import type { Json } from "@sandglass/core/LedgerEvent"
+import * as StoredText from "@sandglass/core/StoredText"
 import type * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
@@ -12,7 +13,7 @@ import * as Checks from "../checks.js"
 import { compareText } from "../json.js"
 
 const decode = (text: string | undefined): Option.Option<Json> =>
-  text === undefined ? Option.none() : Option.some(JSON.parse(text))
+  text === undefined ? Option.none() : Option.some(StoredText.decodeJson(text))
 
 const named = (operation: string) => `WorkingMemory.${operation}`
 
@@ -84,7 +85,7 @@ export const make: Effect.Effect<Context.Tag.Service<WorkingMemory>> = Effect.sy
             new Map(
               Array.from(resources.get(owner) ?? [])
                 .sort(([a], [b]) => compareText(a, b))
-                .map(([key, text]) => [key, JSON.parse(text)])
+                .map(([key, text]) => [key, StoredText.decodeJson(text)])
             )
         ),
         spanned("list")
