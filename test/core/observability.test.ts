@@ -22,14 +22,14 @@ describe("observability", () => {
         command: ({ command }) =>
           command === "fail"
             ? ScriptedServer.json(500, { code: "BROKEN", message: "no" })
-            : ScriptedServer.stream([init("c1"), stdout("12345"), complete])
+            : ScriptedServer.stream([init("c1"), stdout("é漢🐳"), complete])
       })
       const live = Metric.value(SandboxMetrics.sandboxesLive)
       const completed = Metric.value(Metric.tagged(SandboxMetrics.execs, "outcome", "completed"))
       const before = {
         live: (yield* live).count,
         completed: (yield* completed).count,
-        characters: (yield* Metric.value(SandboxMetrics.outputCharacters)).count,
+        bytes: (yield* Metric.value(SandboxMetrics.outputBytes)).count,
         durations: (yield* Metric.value(SandboxMetrics.execDuration)).count,
         appends: (yield* Metric.value(SandboxMetrics.appendDuration)).count
       }
@@ -48,7 +48,7 @@ describe("observability", () => {
       )
       assert.strictEqual((yield* live).count, before.live)
       assert.strictEqual((yield* completed).count, before.completed + 1)
-      assert.strictEqual((yield* Metric.value(SandboxMetrics.outputCharacters)).count, before.characters + 6)
+      assert.strictEqual((yield* Metric.value(SandboxMetrics.outputBytes)).count, before.bytes + 2 + 3 + 4 + 1)
       assert.strictEqual((yield* Metric.value(SandboxMetrics.execDuration)).count, before.durations + 2)
       assert.isAbove((yield* Metric.value(SandboxMetrics.appendDuration)).count, before.appends)
 

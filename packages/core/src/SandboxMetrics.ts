@@ -41,13 +41,13 @@ export const execDuration = Metric.histogram(
 )
 
 /**
- * Output that was recorded and delivered, in characters.
+ * Output that was recorded and delivered, in bytes: those that came where they are known, otherwise those of the text as UTF-8.
  *
  * @since 0.1.0
  * @category metrics
  */
-export const outputCharacters = Metric.counter("sandglass_exec_output_characters", {
-  description: "Characters of recorded output",
+export const outputBytes = Metric.counter("sandglass_exec_output_bytes", {
+  description: "Bytes of recorded output",
   incremental: true
 })
 

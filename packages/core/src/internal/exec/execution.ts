@@ -36,6 +36,7 @@ import {
   startedEvent,
   toOutput
 } from "./record.js"
+import { storeOutput } from "./storing.js"
 
 /** Answers from the ledger. */
 export const replayed = (context: ExecContext, seq: number, recorded: Replay.RecordedExec): Execution =>
@@ -131,18 +132,8 @@ const live = (
         yield* Effect.onError(stopped, () => Effect.sync(() => context.unstopped.add(stopped)))
       })
 
-      /** Stores what one read brought, as one batch. */
       const store = (events: ReadonlyArray<EventInput>, chunks: ReadonlyArray<OutputChunk>) =>
-        Effect.gen(function* () {
-          const before = yield* Clock.currentTimeNanos
-          yield* ledger.appendAll(events)
-          const nanos = Number((yield* Clock.currentTimeNanos) - before)
-          yield* Metric.update(SandboxMetrics.appendDuration, nanos / 1e9)
-          yield* Metric.incrementBy(
-            SandboxMetrics.outputCharacters,
-            chunks.reduce((sum, chunk) => sum + chunk.text.length, 0)
-          )
-        })
+        storeOutput(ledger, events, chunks)
 
       const count = (started: number, outcome: string) =>
         Effect.gen(function* () {
