@@ -5,6 +5,7 @@ import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
@@ -164,6 +165,167 @@ describe("LedgerStore.makeLedger", () => {
         plain.batches.flat().map(({ payload }) => payload),
         ["0", "1", "2"]
       )
+    })
+  )
+
+  it.effect("what one append is refused for or breaks is no failure of those that share its commit", () =>
+    Effect.gen(function* () {
+      // Of an append with a row that the database refuses the other three are stored.
+      for (const [fault, storedOfBad] of [
+        [Effect.fail(error("Constraint")), 3],
+        [Effect.fail(error("Unknown")), 0],
+        [Effect.die(new Error("broken")), 0]
+      ] as const) {
+        const gate = yield* Deferred.make<void>()
+        const plain = backend({})
+        const { store } = backend({
+          append: (rows) =>
+            Deferred.await(gate).pipe(
+              Effect.zipRight(rows.some(({ event }) => event === "bad") ? fault : plain.append(rows))
+            )
+        })
+        const ledger = yield* LedgerStore.makeLedger(store)
+        const fibers = yield* Effect.forEach(Arr.range(0, 63), (fiber) =>
+          Effect.fork(
+            Effect.exit(
+              ledger.appendAll(
+                Arr.makeBy(4, (index) => ({
+                  ...base,
+                  event: (fiber === 17 && index === 2) || fiber === 40 ? "bad" : "note",
+                  payload: `${fiber} ${index}`
+                }))
+              )
+            )
+          )
+        )
+        yield* Effect.yieldNow()
+        yield* Deferred.succeed(gate, undefined)
+        const exits = yield* Effect.forEach(fibers, Fiber.join)
+        assert.deepStrictEqual(
+          exits.flatMap((exit, fiber) => (Exit.isFailure(exit) ? [fiber] : [])),
+          [17, 40]
+        )
+        const stored = plain.batches.flat().map(({ payload }) => String(JSON.parse(String(payload))))
+        assert.strictEqual(stored.length, 62 * 4 + storedOfBad)
+        assert.strictEqual(new Set(stored).size, stored.length)
+        assert.strictEqual(stored.filter((payload) => payload.startsWith("17 ")).length, storedOfBad)
+      }
+    })
+  )
+
+  it.effect("a failure on the way says which events were stored", () =>
+    Effect.gen(function* () {
+      const plain = backend({})
+      let lost = false
+      const { store } = backend({
+        append: (rows) => {
+          if (lost) return Effect.fail(error("Connection"))
+          if (rows.some(({ event }) => event === "refused")) return Effect.fail(error("Constraint"))
+          lost = true
+          return plain.append(rows)
+        }
+      })
+      const ledger = yield* LedgerStore.makeLedger(store)
+      const failure = yield* Effect.flip(
+        ledger.appendAll(Arr.makeBy(8, (index) => ({ ...base, event: index === 5 ? "refused" : "note" })))
+      )
+      assert.strictEqual(failure.reason, "Connection")
+      assert.deepStrictEqual(
+        failure.rejected?.map(({ index }) => index),
+        [4, 5, 6, 7]
+      )
+      assert.strictEqual(plain.batches.flat().length, 4)
+    })
+  )
+
+  it.effect("what waits for a slow database is bounded: other appends are not even encoded", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      const plain = backend({})
+      const { store } = backend({
+        append: (rows) => Effect.zipRight(Deferred.await(gate), plain.append(rows))
+      })
+      const ledger = yield* LedgerStore.makeLedger(store)
+      const batches = 3_000
+      const encoded = new Set<number>()
+      const fibers = yield* Effect.forEach(Arr.range(1, batches), (batch) =>
+        Effect.fork(
+          ledger.appendAll(
+            Arr.makeBy(10, (index) => ({
+              ...base,
+              event: "note",
+              payload: {
+                get position() {
+                  encoded.add(batch)
+                  return batch * 10 + index
+                }
+              }
+            }))
+          )
+        )
+      )
+      for (let turn = 0; turn < 10; turn++) {
+        yield* Effect.yieldNow()
+      }
+      assert.isAbove(encoded.size, 100)
+      assert.isBelow(encoded.size, 500)
+      // Two that stand in line go away: nobody else is held up by it.
+      const gone = [fibers[2_000], fibers[2_500]]
+      for (const fiber of gone) {
+        assert.isDefined(fiber)
+        yield* Fiber.interrupt(fiber)
+      }
+      // More than may ever wait at a time.
+      const huge = yield* Effect.fork(ledger.appendAll(Arr.makeBy(10_000, () => ({ ...base, event: "huge" }))))
+      yield* Deferred.succeed(gate, undefined)
+      yield* Effect.forEach(
+        fibers.filter((fiber) => !gone.includes(fiber)),
+        Fiber.join
+      )
+      assert.strictEqual((yield* Fiber.join(huge)).length, 10_000)
+      const rows = plain.batches.flat()
+      assert.strictEqual(rows.length, (batches - 2) * 10 + 10_000)
+      const positions = rows.flatMap(({ event, payload }) =>
+        event === "note" ? [Number(JSON.parse(String(payload)).position)] : []
+      )
+      assert.isTrue(positions.every((position, index) => index === 0 || position > (positions[index - 1] ?? Infinity)))
+      assert.isBelow(Math.max(...plain.batches.filter((batch) => batch[0]?.event !== "huge").map((_) => _.length)), 513)
+    })
+  )
+
+  it.effect("what waits is bounded in characters, too", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      const plain = backend({})
+      const { store } = backend({
+        append: (rows) => Effect.zipRight(Deferred.await(gate), plain.append(rows))
+      })
+      const ledger = yield* LedgerStore.makeLedger(store)
+      let encoded = 0
+      const text = "x".repeat(1_000_000)
+      const fibers = yield* Effect.forEach(Arr.range(1, 100), () =>
+        Effect.fork(
+          ledger.append({
+            ...base,
+            event: "note",
+            payload: {
+              get text() {
+                encoded += 1
+                return text
+              }
+            }
+          })
+        )
+      )
+      for (let turn = 0; turn < 10; turn++) {
+        yield* Effect.yieldNow()
+      }
+      // A payload is looked at more than once.
+      assert.isBelow(encoded, 100)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Effect.forEach(fibers, Fiber.join)
+      assert.strictEqual(plain.batches.flat().length, 100)
+      assert.isBelow(Math.max(...plain.batches.map(({ length }) => length)), 10)
     })
   )
 

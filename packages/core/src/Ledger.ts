@@ -187,6 +187,9 @@ export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
     /**
      * Appends many, in order. The events that can be stored are stored even if others cannot; then it fails with
      * `InvalidEvent` and the `rejected` positions. Interrupted, it has stored all that can be, or nothing.
+     *
+     * Appends that are under way at the same time share commits, and never a failure. Some 4,000 events wait for a commit
+     * at a time; what is appended beyond that stands in line.
      */
     readonly appendAll: (events: ReadonlyArray<EventInput>) => Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerError>
     /** Entries in `(ts, id)` order, page by page. */

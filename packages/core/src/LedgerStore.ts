@@ -136,7 +136,8 @@ export interface LedgerStore {
    * All rows or none, in order; returns where each of them stands. The `ts` of a row is the earliest it may get: a store
    * that other processes append to raises it to that of the latest row, so that nothing sorts before what was there.
    * Fails with `Constraint` where the database refuses the data: the rows are then tried in smaller groups until only
-   * the refused ones are left.
+   * the refused ones are left. Any other failure but `Connection` and `Contention` says that nothing was written, too,
+   * and that it may be the fault of some of the rows: those of other callers are then tried without them.
    */
   readonly append: (rows: NonEmptyReadonlyArray<NewRow>) => Effect.Effect<ReadonlyArray<Cursor>, LedgerError>
   /**

@@ -2,25 +2,36 @@
  * Rows of concurrent appends share commits.
  */
 import * as Arr from "effect/Array"
+import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import * as Option from "effect/Option"
 import type { LedgerError } from "../../LedgerError.js"
 import type { Cursor } from "../../LedgerEvent.js"
 import type { LedgerStore, NewRow } from "../../LedgerStore.js"
 import type { Draft } from "./prepare.js"
 
-/** Rows of several callers share a commit up to this many. */
+/** Rows of several callers share a commit up to this many, and up to so many characters. */
 const sharedCommitRows = 512
+const sharedCommitCharacters = 8 * 1024 * 1024
 
-/** By position: where the row stands, or why the database refused it. */
+/** By position: where the row stands, or why it was not stored. */
 export type Stored = ReadonlyArray<Cursor | LedgerError>
 
-interface Waiting {
+/** Rows that are to be stored together. */
+export interface Batch {
   readonly drafts: ReadonlyArray<Draft>
+  readonly characters: number
+}
+
+interface Waiting extends Batch {
   readonly done: Deferred.Deferred<Stored, LedgerError>
 }
+
+/** Whether the rows have nothing to do with it, so that trying others would not help. */
+const isOfStore = ({ reason }: LedgerError): boolean => reason === "Connection" || reason === "Contention"
 
 /** Without the caller's context: its span, and whatever transaction it may be or have been in. */
 const bare = <A, E>(self: Effect.Effect<A, E>): Effect.Effect<A, E> =>
@@ -28,7 +39,7 @@ const bare = <A, E>(self: Effect.Effect<A, E>): Effect.Effect<A, E> =>
 
 /** What stores rows: all that the database accepts, in order, with a `ts` that never goes backwards. */
 export const make = (store: LedgerStore) => {
-  const waiting: Array<Waiting> = []
+  const waiting = new Set<Waiting>()
   let draining = false
   let lastTs = 0
 
@@ -37,7 +48,7 @@ export const make = (store: LedgerStore) => {
     return lastTs
   })
 
-  /** Once it is cut in pieces nothing interrupts it: everything that can be stored is, or nothing. */
+  /** Once it is cut in pieces nothing interrupts it, and what was stored is told of however the rest ends. */
   const insert = (rows: Arr.NonEmptyReadonlyArray<NewRow>): Effect.Effect<Stored, LedgerError> =>
     Effect.catchIf(
       store.append(rows),
@@ -45,9 +56,17 @@ export const make = (store: LedgerStore) => {
       (error) => {
         const middle = rows.length >>> 1
         const [left, right] = [rows.slice(0, middle), rows.slice(middle)]
-        return Arr.isNonEmptyReadonlyArray(left) && Arr.isNonEmptyReadonlyArray(right)
-          ? Effect.uninterruptible(Effect.zipWith(insert(left), insert(right), (a, b) => [...a, ...b]))
-          : Effect.succeed([error])
+        if (!Arr.isNonEmptyReadonlyArray(left) || !Arr.isNonEmptyReadonlyArray(right)) {
+          return Effect.succeed<Stored>([error])
+        }
+        return Effect.uninterruptible(
+          Effect.flatMap(insert(left), (stored) =>
+            Effect.map(
+              Effect.catchAll(insert(right), (failure) => Effect.succeed<Stored>(right.map(() => failure))),
+              (others) => [...stored, ...others]
+            )
+          )
+        )
       }
     )
 
@@ -60,26 +79,35 @@ export const make = (store: LedgerStore) => {
   /** Takes what may share the next commit out of the queue. */
   const takeGroup = (): ReadonlyArray<Waiting> => {
     const group: Array<Waiting> = []
-    let size = 0
-    for (let next = waiting[0]; next !== undefined; next = waiting[0]) {
-      if (group.length > 0 && size + next.drafts.length > sharedCommitRows) {
+    let rows = 0
+    let characters = 0
+    for (const next of waiting) {
+      rows += next.drafts.length
+      characters += next.characters
+      if (group.length > 0 && (rows > sharedCommitRows || characters > sharedCommitCharacters)) {
         break
       }
-      waiting.shift()
+      waiting.delete(next)
       group.push(next)
-      size += next.drafts.length
     }
     return group
   }
 
-  const drain = Effect.gen(function* () {
-    while (true) {
-      const group = takeGroup()
-      if (group.length === 0) {
-        draining = false
-        return
+  /** What one caller's rows are refused for, or break, never becomes another's failure: then the group is divided. */
+  const commitGroup = (group: ReadonlyArray<Waiting>): Effect.Effect<void> => {
+    const [only] = group
+    if (only !== undefined && group.length === 1) {
+      return Effect.map(Effect.exit(commit(only.drafts)), (exit) => Deferred.unsafeDone(only.done, exit))
+    }
+    const shared = Effect.flatMap(now, (ts) => {
+      const rows = group.flatMap(({ drafts }) => drafts.map((draft): NewRow => ({ ...draft, ts })))
+      return Arr.isNonEmptyReadonlyArray(rows) ? store.append(rows) : Effect.succeed([])
+    })
+    return Effect.flatMap(Effect.exit(shared), (exit) => {
+      if (Exit.isFailure(exit) && !Option.exists(Cause.failureOption(exit.cause), isOfStore)) {
+        const middle = group.length >>> 1
+        return Effect.zipRight(commitGroup(group.slice(0, middle)), commitGroup(group.slice(middle)))
       }
-      const exit = yield* Effect.exit(commit(group.flatMap(({ drafts }) => drafts)))
       let position = 0
       for (const { done, drafts } of group) {
         const from = position
@@ -89,6 +117,18 @@ export const make = (store: LedgerStore) => {
           Exit.map(exit, (stored) => stored.slice(from, from + drafts.length))
         )
       }
+      return Effect.void
+    })
+  }
+
+  const drain = Effect.gen(function* () {
+    while (true) {
+      const group = takeGroup()
+      if (group.length === 0) {
+        draining = false
+        return
+      }
+      yield* commitGroup(group)
     }
   })
 
@@ -97,19 +137,14 @@ export const make = (store: LedgerStore) => {
    * done by a fiber of its own, which has nothing of the context of the caller that happens to start it: interrupting a
    * caller takes its rows out of the queue, or lets them be written whole, and never disturbs the rows of others.
    */
-  const commitShared = (drafts: ReadonlyArray<Draft>): Effect.Effect<Stored, LedgerError> =>
+  const commitShared = (batch: Batch): Effect.Effect<Stored, LedgerError> =>
     Effect.flatMap(Deferred.make<Stored, LedgerError>(), (done) => {
-      const entry: Waiting = { drafts, done }
-      const withdraw = Effect.sync(() => {
-        const position = waiting.indexOf(entry)
-        if (position >= 0) {
-          waiting.splice(position, 1)
-        }
-      })
+      const entry: Waiting = { ...batch, done }
+      const withdraw = Effect.sync(() => waiting.delete(entry))
       // Whoever says that the queue is being emptied must come to start it.
       return Effect.uninterruptibleMask((restore) =>
         Effect.suspend(() => {
-          waiting.push(entry)
+          waiting.add(entry)
           const stored = Effect.onInterrupt(restore(Deferred.await(done)), () => withdraw)
           if (draining) {
             return stored
@@ -120,6 +155,5 @@ export const make = (store: LedgerStore) => {
       )
     })
 
-  return (drafts: ReadonlyArray<Draft>): Effect.Effect<Stored, LedgerError> =>
-    Effect.flatMap(store.joined, (joined) => (joined ? commit(drafts) : commitShared(drafts)))
+  return { commit, commitShared }
 }
