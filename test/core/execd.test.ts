@@ -790,7 +790,9 @@ describe("commands by id", () => {
     withExecd(
       () => text(200, "a\nb"),
       (client) =>
-        Effect.map(client.logs("c1"), (logs) => assert.deepStrictEqual(logs, { text: "a\nb", cursor: Option.none() }))
+        Effect.map(client.logs("c1"), (logs) =>
+          assert.deepStrictEqual(logs, { text: "a\nb", cursor: Option.none(), held: Option.none() })
+        )
     )
   )
 })

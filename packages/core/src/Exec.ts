@@ -225,7 +225,8 @@ export interface DetachedExec {
   readonly commandId: string
   /**
    * Follows it in a scope: output that was recorded already comes first, then what came since, recorded as it comes, to its exit
-   * code. Closing the scope stops the following, not the command. One follower at a time: two would record the output twice.
+   * code. Closing the scope stops the following, not the command. Several may follow at once, from wherever: all are told everything,
+   * once.
    */
   readonly attach: Effect.Effect<RunningExec, ExecFailure, Scope.Scope>
   /** Stops the command. */

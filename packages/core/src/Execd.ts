@@ -261,6 +261,21 @@ export interface CommandStatus {
 }
 
 /**
+ * A piece of a background command's output. The cursor holds back the bytes of a character that was cut, so that the texts of one answer
+ * after the other may simply be joined.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Logs {
+  readonly text: string
+  /** To ask with for what comes next. `None` where the server gave none. */
+  readonly cursor: Option.Option<string>
+  /** What is held back, as it reads when no more comes, and the cursor behind it. */
+  readonly held: Option.Option<{ readonly text: string; readonly cursor: string }>
+}
+
+/**
  * A file, as execd sees it. Times are epoch milliseconds.
  *
  * @since 0.1.0
@@ -335,14 +350,8 @@ export interface ExecdClient {
   /** A command that is gone already counts as interrupted. */
   readonly interrupt: (commandId: string) => Effect.Effect<void, OpenSandboxError>
   readonly status: (commandId: string) => Effect.Effect<CommandStatus, OpenSandboxError>
-  /**
-   * Output of a background command, stdout and stderr together, from an opaque cursor on. Ask with the cursor of the last answer; it holds back the bytes of
-   * a character that was cut, so that the texts may simply be joined. At most 64 MiB at a time.
-   */
-  readonly logs: (
-    commandId: string,
-    cursor?: string
-  ) => Effect.Effect<{ readonly text: string; readonly cursor: Option.Option<string> }, OpenSandboxError>
+  /** Output of a background command, stdout and stderr together, from an opaque cursor on. At most 64 MiB at a time. */
+  readonly logs: (commandId: string, cursor?: string) => Effect.Effect<Logs, OpenSandboxError>
   /**
    * Starts a shell whose working directory and environment last from one `runInSession` to the next, until `deleteSession`. Returns its id.
    */

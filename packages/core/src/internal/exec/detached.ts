@@ -1,12 +1,15 @@
 import * as Cause from "effect/Cause"
 import * as Channel from "effect/Channel"
 import * as Chunk from "effect/Chunk"
+import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import type { DetachedExec, ExecOptions, OutputChunk } from "../../Exec.js"
+import type { CommandStatus } from "../../Execd.js"
+import type { EventInput } from "../../Ledger.js"
 import type { LedgerError } from "../../LedgerError.js"
-import type { Cursor, LedgerEntry } from "../../LedgerEvent.js"
+import type { Cursor, Json, LedgerEntry } from "../../LedgerEvent.js"
 import { EventName } from "../../LedgerEvent.js"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { ExecErrorReason, ExecFailure } from "../../SandboxError.js"
@@ -14,13 +17,15 @@ import { ExecError } from "../../SandboxError.js"
 import { bounded } from "../bounded.js"
 import { jsonField, stringField } from "../json.js"
 import { OutputTail } from "../output.js"
-import type { ExecContext, Execution, Location, Outcome, Spec } from "./context.js"
+import type { ExecContext, Execution, Outcome, Spec } from "./context.js"
 import { validate } from "./context.js"
+import { countExec } from "./counting.js"
 import { prepared, request } from "./drivers.js"
 import { lookup, replayed, tellsOfSignal } from "./execution.js"
 import * as InternalExec from "./handles.js"
-import { event, locationOf, outputEvents, recordedOutput, startedEvent, toOutput } from "./record.js"
-import { commandLine } from "./shell.js"
+import { event, locationOf, startedEvent, toOutput } from "./record.js"
+import { commandLine, failureIn } from "./shell.js"
+import { makeTrail } from "./trail.js"
 
 /** A detached command of this session, as its events tell. */
 interface Started {
@@ -76,170 +81,190 @@ const failedEvent = (
   commandId?: string
 ) => event(context, seq, EventName.execFailed, { seq, reason, message, commandId, execId })
 
-/**
- * Follows a detached command: first what is recorded of its output, then what the server has beyond the last recorded cursor, recorded
- * as it comes, to its end. Ending it early leaves the command alone.
- */
-const follow = (context: ExecContext, target: Started): Execution => {
-  const { execd, ledger } = context
-  const { commandId, execId, seq } = target
-  const location: Location = { sandboxId: context.sandbox.id, seq, after: target.started, execId }
-
-  const finished = (
-    chunks: ReadonlyArray<OutputChunk>,
-    cursor: string | undefined,
-    tail: OutputTail
-  ): Effect.Effect<Outcome, ExecFailure> =>
-    Effect.flatMap(execd.status(commandId), (status) => {
-      const output = withCursor(context, target, chunks, cursor)
-      if (Option.isSome(status.exitCode)) {
-        const exitCode = status.exitCode.value
-        return Effect.as(
-          ledger.appendAll([
-            ...output,
-            event(context, seq, EventName.execCompleted, {
-              seq,
-              exitCode,
-              commandId,
-              stdoutLength: tail.stdout.total,
-              execId
-            })
-          ]),
-          { seq, exitCode, outputIncomplete: false, replayed: false, results: [] }
-        )
-      }
-      const killed = tellsOfSignal(status.error)
-      const message = status.error ?? "the server does not know its exit code"
-      return Effect.zipRight(
-        ledger.appendAll([...output, failedEvent(context, target, killed ? "killed" : "lost", message, commandId)]),
-        execError(context, target, killed ? "Killed" : "Lost", message, tail)
-      )
-    })
-
-  /** The server no longer knows the command. */
-  const onGone = (cause: OpenSandboxError, tail: OutputTail): Effect.Effect<never, ExecFailure> =>
-    cause.reason === "NotFound"
-      ? Effect.zipRight(
-          ledger.append(failedEvent(context, target, "lost", cause.message, commandId)),
-          execError(context, target, "Lost", "the server no longer knows the command", tail, cause)
-        )
-      : Effect.fail(cause)
-
-  const step = (cursor: string | undefined, pause: number, tail: OutputTail): Execution => {
-    const look = Effect.gen(function* () {
-      // Asked before the output is read: what a command prints last is there once it has ended.
-      const { running } = yield* execd.status(commandId)
-      const logs = yield* execd.logs(commandId, cursor)
-      const next = Option.getOrElse(logs.cursor, () => cursor)
-      const chunks = chunksOf(logs.text)
-      tail.add(chunks)
-      if (!running) {
-        const outcome = yield* finished(chunks, next, tail)
-        return { chunks, next, outcome }
-      }
-      if (chunks.length > 0) yield* ledger.appendAll(withCursor(context, target, chunks, next))
-      else yield* Effect.sleep(pause)
-      return { chunks, next, outcome: undefined }
-    }).pipe(Effect.catchTag("OpenSandboxError", (cause) => onGone(cause, tail)))
-    return Channel.flatMap(Channel.fromEffect(look), ({ chunks, next, outcome }) => {
-      const rest =
-        outcome === undefined
-          ? Channel.suspend(() => step(next, chunks.length > 0 ? 20 : Math.min(pause * 1.5, 500), tail))
-          : Channel.succeed(outcome)
-      return chunks.length === 0 ? rest : Channel.zipRight(Channel.write(Chunk.unsafeFromArray(chunks)), rest)
-    })
-  }
-
-  return Channel.unwrap(
-    Effect.sync(() => {
-      let cursor: string | undefined
-      const tail = new OutputTail()
-      const recorded = recordedOutput(ledger, location).pipe(
-        Stream.mapChunks((entries) => {
-          for (const { payload } of entries) cursor = stringField(payload, "cursor") ?? cursor
-          const chunks = Chunk.filterMap(entries, toOutput)
-          tail.add(chunks)
-          return chunks
-        })
-      )
-      return Channel.flatMap(Stream.toChannel(recorded), () => Channel.suspend(() => step(cursor, 20, tail)))
-    })
-  )
+const reasons: { readonly [recorded: string]: ExecErrorReason } = {
+  timeout: "Timeout",
+  killed: "Killed",
+  failed: "Failed",
+  closed: "Closed"
 }
 
-/** The chunks of one read, with the cursor behind them on the last: following goes on from there. */
-const withCursor = (
-  context: ExecContext,
-  { execId, seq }: Started,
-  chunks: ReadonlyArray<OutputChunk>,
-  cursor: string | undefined
-) =>
-  outputEvents(context, seq, chunks, execId).map((entry, index) =>
-    index === chunks.length - 1 && cursor !== undefined
-      ? event(context, seq, entry.event, {
-          seq,
-          type: chunks[index]?.stream,
-          text: chunks[index]?.text,
-          cursor,
-          execId
+/** Output that the server has beyond a place. */
+interface More {
+  readonly _tag: "More"
+  readonly text: string
+  readonly next: string
+}
+
+/** There is no more of it: how the command ended, as it is recorded. */
+interface End {
+  readonly _tag: "End"
+  readonly event: EventInput
+  readonly outcome: string
+}
+
+/**
+ * Follows a detached command: what is recorded of its output, then what the server has beyond that, recorded as it comes, to its end.
+ * Whatever it tells comes from the ledger, so that several may follow at once: each records what it finds ahead of the ledger, and of
+ * two who found the same one is heard. Ending it early leaves the command alone.
+ */
+const follow = (context: ExecContext, target: Started): Execution =>
+  Channel.unwrap(Effect.map(context.nextId, (id) => followAs(context, target, id.slice(0, 12))))
+
+const followAs = (context: ExecContext, target: Started, follower: string): Execution => {
+  const { execd, hooks, ledger, sandbox } = context
+  const { commandId, execId, seq, spec } = target
+  const trail = makeTrail()
+  const tail = new OutputTail()
+  let seen = target.started
+  let end: LedgerEntry | undefined
+  /** Whether anything but the ledger was asked. */
+  let live = false
+
+  const ownEvent = (name: string, payload: { readonly [key: string]: Json | undefined }) =>
+    event(context, seq, name, { seq, ...payload, execId })
+
+  /** What the ledger has beyond what was seen of it. */
+  const recorded: Channel.Channel<
+    Chunk.Chunk<OutputChunk>,
+    unknown,
+    LedgerError,
+    unknown,
+    unknown,
+    unknown
+  > = Channel.suspend(() =>
+    Stream.toChannel(
+      ledger
+        .read({
+          sandboxId: sandbox.id,
+          stepIdx: seq,
+          events: [EventName.execOutput, EventName.execCompleted, EventName.execFailed],
+          after: seen
         })
-      : entry
+        .pipe(
+          Stream.mapChunks((entries) => {
+            const chunks: Array<OutputChunk> = []
+            for (const entry of entries) {
+              seen = cursorOf(entry)
+              if (end !== undefined || stringField(entry.payload, "execId") !== execId) continue
+              if (entry.event !== EventName.execOutput) end = entry
+              else if (trail.follows(entry)) chunks.push(...Option.toArray(toOutput(entry)))
+            }
+            tail.add(chunks)
+            return Chunk.unsafeFromArray(chunks)
+          })
+        )
+    )
   )
+
+  const failedWith = (reason: string, message: string): End => ({
+    _tag: "End",
+    event: failedEvent(context, target, reason, message, commandId),
+    outcome: reason
+  })
+
+  const endOf = ({ error, exitCode }: CommandStatus): End => {
+    if (Option.isSome(exitCode)) {
+      const payload = { exitCode: exitCode.value, commandId, stdoutLength: tail.stdout.total }
+      return { _tag: "End", event: ownEvent(EventName.execCompleted, payload), outcome: "completed" }
+    }
+    const own = execId === undefined ? undefined : failureIn(execId, tail.stdout.text)
+    if (own !== undefined) return failedWith("failed", own)
+    return failedWith(tellsOfSignal(error) ? "killed" : "lost", error ?? "the server does not know its exit code")
+  }
+
+  const look = Effect.gen(function* () {
+    live = true
+    const from = trail.cursor()
+    // Asked before the output is read: what a command prints last is there once it has ended.
+    const status = yield* execd.status(commandId)
+    const { cursor, held, text } = yield* execd.logs(commandId, from)
+    if (text !== "") {
+      const next = Option.getOrUndefined(cursor)
+      if (next !== undefined && next !== from) return { _tag: "More", text, next } as const
+      return yield* execError(context, target, "Protocol", "the server does not tell where the output goes on", tail)
+    }
+    if (status.running) return undefined
+    // Half a character, whose other half never came.
+    return Option.isSome(held)
+      ? ({ _tag: "More", text: held.value.text, next: held.value.cursor } as const)
+      : endOf(status)
+  })
+
+  /** Undefined where the command runs and has printed nothing more. */
+  const lookAhead: Effect.Effect<More | End | undefined, ExecFailure> = look.pipe(
+    Effect.catchIf(
+      (error) => error._tag === "OpenSandboxError" && error.reason === "NotFound" && !context.isClosed(),
+      (error) => Effect.succeed(failedWith("lost", `the server no longer knows the command: ${error.message}`))
+    ),
+    Effect.raceFirst(Effect.map(Deferred.await(context.closed), () => failedWith("closed", "the sandbox was closed")))
+  )
+
+  const record = (ahead: More | End): Effect.Effect<void, LedgerError> =>
+    Effect.gen(function* () {
+      if (ahead._tag === "More") {
+        const chunks = chunksOf(ahead.text)
+        const pieces = chunks.map(({ stream, text }, index) => {
+          const mark = trail.mark(follower, index === chunks.length - 1 ? ahead.next : undefined)
+          return ownEvent(EventName.execOutput, { type: stream, text, ...mark })
+        })
+        return yield* ledger.appendAll(pieces)
+      }
+      yield* ledger.append(ahead.event)
+      yield* countExec(target.started.ts, ahead.outcome)
+      const told = { seq, command: spec.command }
+      const exitCode = jsonField(ahead.event.payload, "exitCode")
+      yield* typeof exitCode === "number"
+        ? hooks.onExecCompleted(sandbox, { ...told, exitCode })
+        : hooks.onExecFailed(sandbox, { ...told, reason: ahead.outcome })
+    })
+
+  const settled = ({ event, payload }: LedgerEntry): Effect.Effect<Outcome, ExecFailure> => {
+    const exitCode = jsonField(payload, "exitCode")
+    if (event === EventName.execCompleted && typeof exitCode === "number") {
+      const outputIncomplete = jsonField(payload, "outputIncomplete") === true
+      return Effect.succeed({ seq, exitCode, outputIncomplete, replayed: !live, results: [] })
+    }
+    const reason = reasons[stringField(payload, "reason") ?? ""] ?? "Lost"
+    return execError(context, target, reason, stringField(payload, "message") ?? "it had no exit code", tail)
+  }
+
+  /** `found` lay ahead of the ledger at `from`; it does so still, unless somebody else has recorded it meanwhile. */
+  const step = (pause: number, found?: More | End, from?: string): Execution =>
+    Channel.flatMap(recorded, () => {
+      if (end !== undefined) return Channel.fromEffect(settled(end))
+      const at = trail.cursor()
+      if (found !== undefined && from === at) {
+        return Channel.flatMap(Channel.fromEffect(record(found)), () => step(20))
+      }
+      return Channel.flatMap(Channel.fromEffect(lookAhead), (ahead) =>
+        ahead === undefined
+          ? Channel.flatMap(Channel.fromEffect(Effect.sleep(pause)), () => step(Math.min(pause * 1.5, 500)))
+          : step(pause, ahead, at)
+      )
+    })
+
+  return Channel.suspend(() => step(20))
+}
 
 const handle = (context: ExecContext, target: Started): DetachedExec => ({
   seq: target.seq,
   command: target.spec.command,
   commandId: target.commandId,
   attach: InternalExec.running(context, target.spec, (onStarted) =>
-    Channel.unwrap(
-      Effect.gen(function* () {
-        const location = {
+    Channel.zipRight(
+      Channel.fromEffect(
+        onStarted({
           sandboxId: context.sandbox.id,
           seq: target.seq,
           after: target.started,
           execId: target.execId
-        }
-        yield* onStarted(location)
-        const end = yield* recordedEnd(context, target)
-        if (end === undefined) return follow(context, target)
-        const exitCode = jsonField(end.payload, "exitCode")
-        if (end.event !== EventName.execCompleted || typeof exitCode !== "number") {
-          return Channel.fail(
-            execError(context, target, "Lost", stringField(end.payload, "message") ?? "it had no exit code")
-          )
-        }
-        return replayed(context, target.seq, {
-          seq: target.seq,
-          command: target.spec.command,
-          exitCode,
-          sandboxId: context.sandbox.id,
-          execId: target.execId,
-          started: target.started,
-          completed: cursorOf(end),
-          outputIncomplete: false
         })
-      })
+      ),
+      follow(context, target)
     )
   ),
   interrupt: context.execd.interrupt(target.commandId)
 })
-
-const recordedEnd = (
-  context: ExecContext,
-  { execId, seq }: Started
-): Effect.Effect<LedgerEntry | undefined, LedgerError> =>
-  context.ledger
-    .read({
-      sandboxId: context.sandbox.id,
-      stepIdx: seq,
-      events: [EventName.execCompleted, EventName.execFailed],
-      withoutOutput: true
-    })
-    .pipe(
-      Stream.filter(({ payload }) => stringField(payload, "execId") === execId),
-      Stream.runHead,
-      Effect.map(Option.getOrUndefined)
-    )
 
 const recordTimeout = "5 seconds"
 const stopTimeout = "5 seconds"
@@ -285,7 +310,7 @@ export const startDetached = (
         return [started, yield* prepared(context, spec, execId, request(context, spec, true), true)] as const
       }).pipe(
         restore,
-        Effect.onError((cause) => failed(...endOf(cause, "rejected")))
+        Effect.onError((cause) => failed(...startFailure(cause, "rejected")))
       )
       // Short, and half of it would leave a command that nobody can find again.
       const commandId = yield* events.pipe(
@@ -307,7 +332,7 @@ export const startDetached = (
         (cause) =>
           Effect.zipRight(
             bounded("stopping a command", stopTimeout, execd.interrupt(commandId)),
-            failed(...endOf(cause, "ledger"), commandId)
+            failed(...startFailure(cause, "ledger"), commandId)
           )
       )
       return handle(context, { spec, seq, commandId, execId, started: cursorOf(started) })
@@ -320,7 +345,7 @@ export const startDetached = (
   )
 
 /** How a start that came to nothing is recorded. */
-const endOf = (cause: Cause.Cause<ExecFailure>, reason: string): [reason: string, message: string] => {
+const startFailure = (cause: Cause.Cause<ExecFailure>, reason: string): [reason: string, message: string] => {
   if (Cause.isInterruptedOnly(cause)) return ["interrupted", "the start was interrupted"]
   const error = Option.getOrUndefined(Cause.failureOption(cause))
   return error === undefined

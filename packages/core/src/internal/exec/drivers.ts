@@ -88,7 +88,7 @@ const translateFailure = (nonce: string) => {
   return (event: RunEvent): RunEvent => {
     if (event._tag === "Output" && event.stream === "stderr") {
       last = (last + event.text).slice(-4096)
-      failure ??= line.exec(last)?.[1]
+      failure ??= Script.failureIn(nonce, last)
       return event.text.includes(mark)
         ? { _tag: "Output", stream: "stderr", text: event.text.replace(line, "") }
         : event

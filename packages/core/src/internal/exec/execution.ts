@@ -7,7 +7,6 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
-import * as Metric from "effect/Metric"
 import * as Option from "effect/Option"
 import * as Ref from "effect/Ref"
 import * as Scope from "effect/Scope"
@@ -19,12 +18,12 @@ import { OpenSandboxError } from "../../OpenSandboxError.js"
 import * as Replay from "../../Replay.js"
 import type { ExecErrorReason, ExecFailure, ExecIdentity, LanguageError } from "../../SandboxError.js"
 import { ExecError, ReplayDivergence } from "../../SandboxError.js"
-import * as SandboxMetrics from "../../SandboxMetrics.js"
 import { bounded } from "../bounded.js"
 import { jsonField } from "../json.js"
 import { OutputTail } from "../output.js"
 import type { CodeValue, ExecContext, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
 import { validate } from "./context.js"
+import { countExec } from "./counting.js"
 import { commandDriver, pipeDriver } from "./drivers.js"
 import {
   codeValue,
@@ -135,13 +134,6 @@ const live = (
       const store = (events: ReadonlyArray<EventInput>, chunks: ReadonlyArray<OutputChunk>) =>
         storeOutput(ledger, events, chunks)
 
-      const count = (started: number, outcome: string) =>
-        Effect.gen(function* () {
-          const now = yield* Clock.currentTimeMillis
-          yield* Metric.update(SandboxMetrics.execDuration, (now - started) / 1000)
-          yield* Metric.increment(Metric.tagged(SandboxMetrics.execs, "outcome", outcome))
-        })
-
       const release = (exit: Exit.Exit<unknown, unknown>) =>
         Effect.gen(function* () {
           // The last record may be on its way: how that ends decides what is recorded.
@@ -159,7 +151,7 @@ const live = (
             )
             yield* hooks.onExecFailed(sandbox, { ...told, reason: failure.reason })
           }
-          yield* count(began, state.completed ? "completed" : (state.failure?.reason ?? "interrupted"))
+          yield* countExec(began, state.completed ? "completed" : (state.failure?.reason ?? "interrupted"))
           yield* bounded("closing a connection", stopTimeout, Scope.close(connection, Exit.void))
         })
 

@@ -37,6 +37,7 @@ import { execution } from "./execution.js"
 import { recordedOutput, toOutput } from "./record.js"
 import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
+import { makeTrail } from "./trail.js"
 import { pipeError, writerTo } from "./writable.js"
 
 const defaultMaxOutput = 8 * 1024 * 1024
@@ -419,27 +420,30 @@ export const running = (
     )
     const settle = (exit: Exit.Exit<ExecResult, ExecFailure>) => (Exit.isInterrupted(exit) ? interrupted : exit)
 
-    const output: Stream.Stream<OutputChunk, ExecFailure> = Stream.paginateChunkEffect(location.after, (after) =>
-      Effect.gen(function* () {
-        // Both are looked at before the ledger is: what comes later shows up as progress.
-        const next = progress
-        const end = ended
-        const entries = yield* recordedOutput(context.ledger, { ...location, after }).pipe(
-          Stream.take(256),
-          Stream.runCollect
-        )
-        if (Chunk.isNonEmpty(entries)) {
-          const { id, ts } = Chunk.lastNonEmpty(entries)
-          return [Chunk.filterMap(entries, toOutput), Option.some({ ts, id })] as const
-        }
-        if (end !== undefined) {
-          yield* settle(end)
-          return [Chunk.empty<OutputChunk>(), Option.none<Cursor>()] as const
-        }
-        yield* Deferred.await(next)
-        return [Chunk.empty<OutputChunk>(), Option.some(after)] as const
-      })
-    )
+    const output: Stream.Stream<OutputChunk, ExecFailure> = Stream.suspend(() => {
+      const trail = makeTrail()
+      return Stream.paginateChunkEffect(location.after, (after) =>
+        Effect.gen(function* () {
+          // Both are looked at before the ledger is: what comes later shows up as progress.
+          const next = progress
+          const end = ended
+          const entries = yield* recordedOutput(context.ledger, { ...location, after }, undefined, trail).pipe(
+            Stream.take(256),
+            Stream.runCollect
+          )
+          if (Chunk.isNonEmpty(entries)) {
+            const { id, ts } = Chunk.lastNonEmpty(entries)
+            return [Chunk.filterMap(entries, toOutput), Option.some({ ts, id })] as const
+          }
+          if (end !== undefined) {
+            yield* settle(end)
+            return [Chunk.empty<OutputChunk>(), Option.none<Cursor>()] as const
+          }
+          yield* Deferred.await(next)
+          return [Chunk.empty<OutputChunk>(), Option.some(after)] as const
+        })
+      )
+    })
     return {
       ...views(output),
       seq: location.seq,

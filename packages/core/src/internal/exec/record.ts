@@ -10,6 +10,8 @@ import { EventName } from "../../LedgerEvent.js"
 import type * as Replay from "../../Replay.js"
 import { jsonObject, stringField } from "../json.js"
 import type { CodeValue, ExecContext, Location, Spec } from "./context.js"
+import type { Trail } from "./trail.js"
+import { makeTrail } from "./trail.js"
 
 export const event = (
   context: ExecContext,
@@ -80,11 +82,12 @@ const isTextOf = (text: string, bytes: Uint8Array): boolean => {
   return encoded.length === bytes.length && encoded.every((byte, index) => byte === bytes[index])
 }
 
-/** The recorded output at a location, chunk by chunk. */
+/** The recorded output at a location, chunk by chunk. To be read once, for the sake of the trail. */
 export const recordedOutput = (
   ledger: ExecContext["ledger"],
   location: Location,
-  events: ReadonlyArray<string> = [EventName.execOutput]
+  events: ReadonlyArray<string> = [EventName.execOutput],
+  trail: Trail = makeTrail()
 ) => {
   const entries = ledger.read({
     sandboxId: location.sandboxId,
@@ -95,12 +98,10 @@ export const recordedOutput = (
   })
   const { execId } = location
   // Another handle that is attached to the sandbox may use the same sequence.
-  return execId === undefined
-    ? entries
-    : Stream.filter(entries, ({ payload }) => {
-        const own = stringField(payload, "execId")
-        return own === undefined || own === execId
-      })
+  return Stream.filter(entries, (entry) => {
+    const own = stringField(entry.payload, "execId")
+    return (execId === undefined || own === undefined || own === execId) && trail.follows(entry)
+  })
 }
 
 export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> => {

@@ -58,6 +58,10 @@ export const variableOf = (name: string): string => (isName(name) && !reserved.h
 /** What a script's failure looks like in its output. */
 export const failureMark = (nonce: string): string => `sandglass-${nonce}: `
 
+/** What a script of that nonce says in its output why it failed; undefined where it did not. */
+export const failureIn = (nonce: string, output: string): string | undefined =>
+  new RegExp(`${failureMark(nonce)}(.*)`).exec(output)?.[1]
+
 /** How a script ends that failed, where it cannot kill itself. */
 export const failureCode = 125
 

@@ -2,7 +2,7 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import type { ExecdClient } from "../../Execd.js"
-import { concat, decodeUtf8 } from "../http/body.js"
+import { concat } from "../http/body.js"
 import * as Http from "../http/client.js"
 import type { Caller } from "./caller.js"
 
@@ -21,6 +21,9 @@ const cutCharacter = (bytes: Uint8Array): number => {
   }
   return 0
 }
+
+/** A byte order mark is part of the text here. */
+const decode = (bytes: Uint8Array): string => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)
 
 const cursorPattern = /^(.*)!((?:[0-9a-f]{2}){1,3})$/
 
@@ -44,11 +47,15 @@ export const makeLogs =
       Effect.map(([fresh, next]) => {
         const start = fromHex(held)
         const bytes = start.length === 0 ? fresh : concat([start, fresh], start.length + fresh.length)
-        if (next === undefined || next === "") return { text: decodeUtf8(bytes), cursor: Option.none() }
+        if (next === undefined || next === "")
+          return { text: decode(bytes), cursor: Option.none(), held: Option.none() }
         const cut = cutCharacter(bytes)
+        if (cut === 0) return { text: decode(bytes), cursor: Option.some(next), held: Option.none() }
+        const rest = bytes.subarray(bytes.length - cut)
         return {
-          text: decodeUtf8(bytes.subarray(0, bytes.length - cut)),
-          cursor: Option.some(cut === 0 ? next : `${next}!${toHex(bytes.subarray(bytes.length - cut))}`)
+          text: decode(bytes.subarray(0, bytes.length - cut)),
+          cursor: Option.some(`${next}!${toHex(rest)}`),
+          held: Option.some({ text: decode(rest), cursor: next })
         }
       }),
       span("logs", { "command.id": commandId })
