@@ -112,7 +112,8 @@ export const make = (options: Options): Effect.Effect<PgClient.PgClient, Connect
         ssl: options.ssl,
         maxConnections: options.maxConnections ?? 10,
         minConnections: options.minConnections,
-        connectTimeout: timeout,
+        // A little more, so that it is us who say that the time is over: the driver says something else.
+        connectTimeout: Duration.sum(timeout, "100 millis"),
         idleTimeout: options.idleTimeout,
         connectionTTL: options.connectionTTL,
         applicationName: options.applicationName ?? "sandglass"
@@ -124,7 +125,7 @@ export const make = (options: Options): Effect.Effect<PgClient.PgClient, Connect
       // The driver cannot be interrupted while it connects, and a server may accept a connection and say no more.
       Effect.disconnect,
       Effect.timeoutFail({
-        duration: Duration.sum(timeout, "1 second"),
+        duration: timeout,
         onTimeout: () =>
           new ConnectFailure({
             description: `cannot connect to ${place.name}: no answer within ${Duration.format(timeout)}`
