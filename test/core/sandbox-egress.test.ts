@@ -3,6 +3,8 @@ import { Ledger, Sandboxes } from "@sandglass/core"
 import * as Chunk from "effect/Chunk"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Redacted from "effect/Redacted"
 import * as Stream from "effect/Stream"
@@ -59,9 +61,11 @@ describe("egress of a sandbox", () => {
       assert.strictEqual((yield* egress.policy).mode, "deny_all")
       yield* egress.addRules([
         { action: "allow", target: "pypi.org" },
-        { action: "deny", target: "*.example.com" }
+        { action: "deny", target: "*.example.com" },
+        // The first of those for a target counts.
+        { action: "allow", target: "*.Example.com" }
       ])
-      yield* egress.removeRules(["pypi.org"])
+      yield* egress.removeRules(["pypi.org", "PyPI.org."])
       const refused = yield* Effect.flip(egress.removeRules(["refused"]))
       assert.deepInclude(refused, { _tag: "OpenSandboxError", status: 400 })
       const binding = {
@@ -73,7 +77,13 @@ describe("egress of a sandbox", () => {
         credentials: [{ name: "token", value: Redacted.make("vault-secret") }],
         bindings: [binding]
       })
-      yield* egress.mutateVault({ bindings: { delete: ["old"], replace: [binding] }, expectedRevision: 1 })
+      const value = Redacted.make("vault-secret")
+      const headers = ["token", "second", "token"].map((credential, n) => ({ name: `x-${n}`, credential }))
+      yield* egress.mutateVault({
+        credentials: { add: [{ name: "second", value }], replace: [{ name: "token", value }], delete: ["gone"] },
+        bindings: { delete: ["old"], replace: [{ ...binding, auth: { type: "customHeaders", headers } }] },
+        expectedRevision: 1
+      })
       yield* egress.deleteVault
       const entries = Chunk.toReadonlyArray(yield* Stream.runCollect(sandbox.history))
       assert.deepStrictEqual(
@@ -82,13 +92,63 @@ describe("egress of a sandbox", () => {
           ["egress.rule_added", { action: "allow", target: "pypi.org" }],
           ["egress.rule_added", { action: "deny", target: "*.example.com" }],
           ["egress.rule_removed", { target: "pypi.org" }],
-          ["credential.bound", { name: "api", hosts: ["api.example.com"] }],
+          ["credential.added", { name: "token" }],
+          ["credential.bound", { name: "api", hosts: ["api.example.com"], credentials: ["token"] }],
+          ["credential.removed", { name: "gone" }],
+          ["credential.replaced", { name: "token" }],
+          ["credential.added", { name: "second" }],
           ["credential.revoked", { name: "old" }],
-          ["credential.bound", { name: "api", hosts: ["api.example.com"] }],
-          ["credential.revoked", { name: "api" }]
+          ["credential.bound", { name: "api", hosts: ["api.example.com"], credentials: ["token", "second"] }],
+          ["credential.revoked", { name: "api" }],
+          ["credential.removed", { name: "token" }]
         ]
       )
       assert.notInclude(JSON.stringify(entries), "vault-secret")
+    })
+  )
+
+  it.scopedLive("a vault that is not there is deleted, and that is no change", () =>
+    Effect.gen(function* () {
+      const { sandboxes } = yield* setup({
+        override: (request) =>
+          request.path === "/egress/credential-vault" ? ScriptedServer.text(404, "no vault") : sidecar?.(request)
+      })
+      const sandbox = yield* sandboxes.create({ image: "i" })
+      yield* sandbox.egress.deleteVault
+      assert.strictEqual((yield* Effect.flip(sandbox.egress.vault)).reason, "NotFound")
+      assert.strictEqual(yield* Stream.runCount(sandbox.history), 1)
+    })
+  )
+
+  it.scopedLive("a change that may have been made is recorded: interrupted, or with its answer lost", () =>
+    Effect.gen(function* () {
+      const asked = yield* Effect.makeLatch(false)
+      const answered = yield* Effect.makeLatch(false)
+      const { sandboxes } = yield* setup({
+        override: (request) => {
+          if (request.path !== "/egress/policy") return sidecar?.(request)
+          if (request.text.includes("lost.example")) return ScriptedServer.resetConnection
+          if (request.text.includes("refused.example")) return ScriptedServer.text(400, "no")
+          return asked.open.pipe(Effect.zipRight(answered.await), Effect.as(ScriptedServer.json(200, { status: "ok" })))
+        }
+      })
+      const sandbox = yield* sandboxes.create({ image: "i" })
+      const add = (target: string) => sandbox.egress.addRules([{ action: "allow", target }])
+      const fiber = yield* Effect.fork(add("slow.example"))
+      yield* asked.await
+      const interrupted = yield* Effect.fork(Fiber.interrupt(fiber))
+      yield* answered.open
+      assert.isTrue(Exit.isInterrupted(yield* Fiber.join(interrupted)))
+      assert.deepInclude(yield* Effect.flip(add("lost.example")), { _tag: "OpenSandboxError", reason: "Transport" })
+      assert.deepInclude(yield* Effect.flip(add("refused.example")), { _tag: "OpenSandboxError", status: 400 })
+      const entries = Chunk.toReadonlyArray(yield* Stream.runCollect(Stream.drop(sandbox.history, 1)))
+      assert.deepStrictEqual(
+        entries.map(({ error, event, payload }) => [event, payload, error?.split(":")[0]]),
+        [
+          ["egress.rule_added", { action: "allow", target: "slow.example" }, undefined],
+          ["egress.rule_added", { action: "allow", target: "lost.example" }, "it may not have been made"]
+        ]
+      )
     })
   )
 

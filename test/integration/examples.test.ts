@@ -58,7 +58,8 @@ for (const [name, expected] of [
     "network",
     [
       'egress.rule_added {"action":"allow","target":"api.example.com"}',
-      'credential.bound {"name":"api","hosts":["api.example.com"]}',
+      'credential.added {"name":"token"}',
+      'credential.bound {"name":"api","hosts":["api.example.com"],"credentials":["token"]}',
       "hello from the sandbox",
       "cpus: some",
       "diagnostics: there are some"

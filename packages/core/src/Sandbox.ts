@@ -66,8 +66,10 @@ export interface SessionOptions {
 }
 
 /**
- * The network rules and credentials of a sandbox at run time. Every change is recorded (`egress.rule_added`, `egress.rule_removed`,
- * `credential.bound`, `credential.revoked`): names and hosts, never a credential's value.
+ * The network rules and credentials of a sandbox at run time. Every change is recorded, whoever interrupts: rules as `egress.rule_added` and
+ * `egress.rule_removed`, credentials of the vault as `credential.added`, `credential.replaced` and `credential.removed`, their bindings as
+ * `credential.bound` and `credential.revoked`. That is names and hosts, never a credential's value. A change whose answer was lost is recorded
+ * with an `error` that says so.
  *
  * @since 0.1.0
  * @category models
@@ -86,6 +88,7 @@ export interface SandboxEgress {
   }) => Effect.Effect<CredentialVault, SandboxFailure>
   /** All or nothing; `Conflict` when the vault is at another than the expected revision. */
   readonly mutateVault: (mutation: CredentialVaultMutation) => Effect.Effect<CredentialVault, SandboxFailure>
+  /** Where there is none it is deleted already. */
   readonly deleteVault: Effect.Effect<void, SandboxFailure>
 }
 
@@ -173,10 +176,16 @@ export interface Sandbox {
   /** Stops its processes, keeping their state. */
   readonly pause: Effect.Effect<void, SandboxFailure>
   readonly resume: Effect.Effect<void, SandboxFailure>
-  /** Moves its expiry to `duration` from now, by the server's clock; returns it in epoch milliseconds. */
+  /**
+   * Moves its expiry to `duration` from now, by the server's clock; returns it in epoch milliseconds. One that is later already stays: servers
+   * do not shorten a life.
+   */
   readonly renew: (duration: Duration.DurationInput) => Effect.Effect<number, SandboxFailure>
   readonly info: Effect.Effect<SandboxInfo, OpenSandboxError>
-  /** Where a port inside the sandbox is reached from here, with an `HttpClient` bound to it. */
+  /**
+   * Where a port inside the sandbox is reached from here, with an `HttpClient` bound to it. Nothing need listen yet. Ask again after a pause, which may change
+   * the address.
+   */
   readonly proxy: (port: number) => Effect.Effect<SandboxPort, OpenSandboxError>
   readonly egress: SandboxEgress
   /** The agent in it, without a ledger in between: what is done through it is neither recorded nor replayed. */

@@ -63,6 +63,26 @@ export const neverSent = (error: OpenSandboxError): boolean => {
 }
 
 /**
+ * Whether the server may have done all the same what a request asked for that failed.
+ *
+ * @internal
+ */
+export const isAmbiguous = (error: OpenSandboxError): boolean => {
+  switch (error.reason) {
+    case "Transport":
+      return !neverSent(error)
+    case "Timeout":
+    case "Decode":
+      return true
+    case "ServerError":
+      // with a code it is the server itself that says no; without one it is something in between
+      return error.status !== undefined && error.status >= 500 && error.status !== 501 && error.code === undefined
+    default:
+      return false
+  }
+}
+
+/**
  * The client's own error. It holds the request with its headers, secrets included, so only what caused it is kept.
  *
  * @internal

@@ -5,9 +5,8 @@ import { identity } from "effect/Function"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import type { CreateRequest, OpenSandbox, SandboxInfo } from "../../OpenSandbox.js"
-import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { Where } from "../http/error.js"
-import { invalidRequest, neverSent } from "../http/error.js"
+import { invalidRequest, isAmbiguous } from "../http/error.js"
 import type { Caller } from "./caller.js"
 import { span, where } from "./caller.js"
 import * as CreateWire from "./createWire.js"
@@ -36,22 +35,6 @@ const findCreated = (
         )
   }
   return loop(0)
-}
-
-/** Whether the server may have made the sandbox all the same. */
-const isAmbiguous = (error: OpenSandboxError): boolean => {
-  switch (error.reason) {
-    case "Transport":
-      return !neverSent(error)
-    case "Timeout":
-    case "Decode":
-      return true
-    case "ServerError":
-      // with a code it is the server itself that says no; without one it is something in between
-      return error.status !== undefined && error.status >= 500 && error.status !== 501 && error.code === undefined
-    default:
-      return false
-  }
 }
 
 const sourceAttributes = (request: CreateRequest): { readonly [key: string]: string } => {
