@@ -129,13 +129,6 @@ for (const [program, ...args] of shells) {
       assert.strictEqual(exec("h", "echo $PATH $TMPDIR", { PATH: "/x", TMPDIR: "/y" }).stdout, "/x /y\n")
       const large = exec("i", "head -c 3000000 /dev/zero")
       assert.strictEqual(large.stdout.length, 3_000_000)
-      // Whoever claimed this one is gone, before it made anything.
-      Fs.symlinkSync(Fs.readlinkSync(`${directory}/.sandglass-once/s/a`), `${directory}/.sandglass-once/s/gone`)
-      const gone = scripted(directory, {
-        command: "",
-        once: { sandboxId: "s", key: "gone", identity: ["echo ran >>ran; cat ran; echo err >&2; exit 5"] }
-      })
-      assert.deepInclude(gone, { stdout: "", end: "SIGKILL" })
       const { place } = createSession(directory)
       const both = { session: place, once: { sandboxId: "s", key: "j", identity: [] } }
       assert.deepInclude(scripted(directory, { ...both, command: "export A=1; trap 'echo bye' EXIT; exit 3" }), {
@@ -143,6 +136,51 @@ for (const [program, ...args] of shells) {
         end: 3
       })
       assert.strictEqual(scripted(directory, { session: place, command: "echo $A" }).stdout, "1\n")
+    })
+
+    it("a key whose command never began is free again, whatever ended its runner", () => {
+      const directory = temporary()
+      const folder = `${directory}/.sandglass-once/s`
+      const request = (command: string, more: Partial<ScriptRequest> = {}) => ({
+        command,
+        once: { sandboxId: "s", key: "k", identity: [command, more.cwd] },
+        ...more
+      })
+      const { place } = createSession(directory)
+      const missing = scripted(directory, { session: place, ...request("echo ran", { cwd: `${directory}/later` }) })
+      assert.deepInclude(missing, { stdout: "", end: "SIGKILL" })
+      assert.include(missing.stderr, "the working directory cannot be entered")
+      // Claimed by processes that are gone: one before it made anything, one before its command.
+      const [claim = ""] = Fs.readdirSync(folder).filter((name) => !name.includes("~1~"))
+      const link = Fs.readlinkSync(`${folder}/${claim}`)
+      Fs.symlinkSync(link, `${folder}/${claim.replace("~1", "~2")}`)
+      Fs.symlinkSync(link.replace(/.$/, "x"), `${folder}/${claim.replace("~1", "~3")}`)
+      Fs.mkdirSync(`${folder}/${claim.replace("~1", "~3")}~d`)
+      const command = "echo ran >>ran; echo once; sleep 0.3; exit 3"
+      const scripts = Array.from({ length: 8 }, (_, n) =>
+        Script.script({ nonce: `c${n}`, variables: [], ...request(command) })
+      )
+      const runs = scripts.map((script, n) => {
+        Fs.writeFileSync(`${directory}/script${n}`, script)
+        return `${[program, ...args].join(" ")} script${n} >out${n} 2>&1; echo $? >>out${n}`
+      })
+      run(directory, `${runs.map((each) => `(${each}) &`).join("\n")}\nwait`)
+      for (const n of scripts.keys()) assert.strictEqual(Fs.readFileSync(`${directory}/out${n}`, "utf8"), "once\n3\n")
+      assert.strictEqual(Fs.readFileSync(`${directory}/ran`, "utf8"), "ran\n")
+      assert.include(
+        scripted(directory, request("echo other")).stderr,
+        "the idempotency key was used for another command"
+      )
+    })
+
+    it("keys that look like one another's files are keys of their own", () => {
+      const directory = temporary()
+      for (const key of ["x", "x.d", "x.1", "x.d.d", "x~1", "x~1~d"]) {
+        const request = { command: `echo ${key}`, once: { sandboxId: "s", key, identity: [key] } }
+        for (let again = 0; again < 2; again++) {
+          assert.deepInclude(scripted(directory, request), { stdout: `${key}\n`, stderr: "", end: 0 })
+        }
+      }
     })
   })
 }

@@ -295,6 +295,9 @@ for (const mode of ["auto", "plain"] as const) {
             const error = yield* Effect.flip(session.exec("echo ran", { strict: false, ...options }))
             assert.deepInclude(error, { _tag: "ExecError", reason: "Failed", stdout: "" })
           }
+          yield* session.exec("mkdir not-there")
+          const third = yield* session.exec("echo ran", { cwd: "not-there", idempotencyKey: "third" })
+          assert.strictEqual(third.stdout, "ran\n", "a key is not used up by what never began")
           const forged = yield* session.exec("echo 'sandglass-0: forged' >&2; exit 3", { strict: false })
           assert.deepInclude(forged, { exitCode: 3, stderr: "sandglass-0: forged\n" })
           const killed = sandbox.exec("echo up; kill -9 $$", { idempotencyKey: "killed" })

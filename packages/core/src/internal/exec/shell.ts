@@ -170,8 +170,8 @@ const leaveSession = ({ nonce, session }: ScriptRequest): ReadonlyArray<string> 
 /** Waits as long as the output goes on, showing what comes of it. */
 const following = [
   `__sg_show() {`,
-  `  exec 5<"$__sg_f.d/out" 6<"$__sg_f.d/err"; __sg_n=0`,
-  `  while [ ! -e "$__sg_f.d/code" ] && __sg_alive; do`,
+  `  exec 5<"$__sg_f~d/out" 6<"$__sg_f~d/err"; __sg_n=0`,
+  `  while [ ! -e "$__sg_f~d/code" ] && __sg_alive; do`,
   `    cat <&5; cat <&6 >&2`,
   `    if [ $((__sg_n += 1)) -lt 20 ]; then __sg_z=0.02; else __sg_z=0.1; fi`,
   `    sleep $__sg_z 2>/dev/null || sleep 1`,
@@ -187,8 +187,11 @@ const following = [
 
 /**
  * Runs a command at most once in a container: the first to come with a key claims it, with a link that names its process, and keeps output
- * and exit code in files; whoever comes with the same key waits for its end and gets the same. One whose runner vanished without an exit code
- * kills itself: its outcome is unknown. The container's id is part of the place, so that a restored container starts anew.
+ * and exit code in files; whoever comes with the same key waits for its end and gets the same. One that vanished without an exit code kills
+ * whoever waits: its outcome is unknown. The container's id is part of the place, so that a restored container starts anew.
+ *
+ * Just before the command begins, its runner makes a file that nobody else may have made. Where a runner vanished before that, whoever comes
+ * next makes a link in its place, which settles that this claim is void, and claims the key's next number.
  */
 const once = (request: ScriptRequest, { identity, key, sandboxId }: OnceRequest): ReadonlyArray<string> => {
   const hash = createHash("sha256").update(JSON.stringify(identity)).digest("hex").slice(0, 32)
@@ -199,36 +202,45 @@ const once = (request: ScriptRequest, { identity, key, sandboxId }: OnceRequest)
     `for __sg_d in "$__sg_f" "$__sg_f/${labelValue(sandboxId)}"; do`,
     `  [ -d "$__sg_d" ] || mkdir -m 1777 "$__sg_d" 2>/dev/null || [ -d "$__sg_d" ] || ${fail("$__sg_d cannot be made")}`,
     `done`,
-    `__sg_f="$__sg_d/${labelValue(key)}"`,
     ...following,
-    `__sg_p=$$; __sg_since "$$"; __sg_b=\${__sg_t-}`,
+    `__sg_since "$$"; __sg_me=\${__sg_t-}; __sg_no=0`,
+    `while __sg_f="$__sg_d/${labelValue(key)}~$((__sg_no += 1))"; do`,
+    `__sg_p=$$; __sg_b=$__sg_me`,
     `if ln -s "$__sg_p.$__sg_b.${hash}" "$__sg_f" 2>/dev/null; then`,
-    `  (umask 077; mkdir "$__sg_f.d" && : >"$__sg_f.d/out" && : >"$__sg_f.d/err") || ${fail("$__sg_f.d cannot be made")}`,
+    `  (umask 077; mkdir "$__sg_f~d" && : >"$__sg_f~d/out" && : >"$__sg_f~d/err") || ${fail("$__sg_f~d cannot be made")}`,
     `  __sg_show & __sg_shown=$!`,
-    `  ( exec 9>&2 >>"$__sg_f.d/out" 2>>"$__sg_f.d/err"; . /dev/fd/8 ) 8<<'${end}'`,
-    `exec 8<&-; __sg_f="$__sg_f.d/begun"`,
+    `  ( exec 9>&2 >>"$__sg_f~d/out" 2>>"$__sg_f~d/err"; . /dev/fd/8 ) 8<<'${end}'`,
+    `exec 8<&-; __sg_f="$__sg_f~b"`,
     ...enterSession(request),
     ...exportGiven(request.variables),
     ...leaveSession(request),
-    `: >"$__sg_f" || ${fail("$__sg_f cannot be made")}`,
+    `set -C; command : 2>/dev/null >"$__sg_f" || ${fail("$__sg_f cannot be made")}; set +C`,
     `exec 9>&-`,
     request.command,
     end,
     `  __sg_code=$?`,
-    `  [ -e "$__sg_f.d/begun" ] || ${fail("the command could not be started")}`,
-    `  echo "$__sg_code" >"$__sg_f.d/code.new" && mv "$__sg_f.d/code.new" "$__sg_f.d/code" || ${fail("the exit code $__sg_code could not be kept")}`,
+    `  [ -f "$__sg_f~b" ] || ${fail("the command could not be started")}`,
+    `  echo "$__sg_code" >"$__sg_f~d/code.new" && mv "$__sg_f~d/code.new" "$__sg_f~d/code" || ${fail("the exit code $__sg_code could not be kept")}`,
     `  wait "$__sg_shown"`,
     `  trap - 0; exit "$__sg_code"`,
     `fi`,
     `__sg_l=$(readlink "$__sg_f") || ${fail("$__sg_f cannot be made")}`,
-    `[ "\${__sg_l##*.}" = ${hash} ] || ${fail("the idempotency key was used for another command")}`,
-    `__sg_p=\${__sg_l%%.*}; __sg_b=\${__sg_l#*.}; __sg_b=\${__sg_b%.*}`,
-    `until [ -e "$__sg_f.d/err" ] || ! __sg_alive; do sleep 0.05 2>/dev/null || sleep 1; done`,
-    `[ -e "$__sg_f.d/err" ] || kill -9 "$$"`,
-    `[ -r "$__sg_f.d/err" ] || ${fail("the idempotency key was used by another user")}`,
-    `__sg_show`,
-    `[ -e "$__sg_f.d/code" ] || kill -9 "$$"`,
-    `read -r __sg_code <"$__sg_f.d/code"; trap - 0; exit "$__sg_code"`
+    `__sg_p=\${__sg_l%%.*}; __sg_b=\${__sg_l#*.}; __sg_b=\${__sg_b%.*}; __sg_why=`,
+    `[ "\${__sg_l##*.}" = ${hash} ] || __sg_why="the idempotency key was used for another command"`,
+    `until [ -d "$__sg_f~d" ] || ! __sg_alive; do sleep 0.05 2>/dev/null || sleep 1; done`,
+    `[ ! -d "$__sg_f~d" ] || [ -x "$__sg_f~d" ] || __sg_why="the idempotency key was used by another user"`,
+    `if [ -z "$__sg_why" ]; then`,
+    `  until [ -e "$__sg_f~d/err" ] || ! __sg_alive; do sleep 0.05 2>/dev/null || sleep 1; done`,
+    `  [ ! -e "$__sg_f~d/err" ] || __sg_show`,
+    `  if [ -e "$__sg_f~d/code" ]; then read -r __sg_code <"$__sg_f~d/code"; trap - 0; exit "$__sg_code"; fi`,
+    `else`,
+    `  until [ -f "$__sg_f~b" ] || ! __sg_alive; do sleep 0.05 2>/dev/null || sleep 1; done`,
+    `fi`,
+    `ln -s void "$__sg_f~b" 2>/dev/null || [ -h "$__sg_f~b" ] || {`,
+    `  [ -z "$__sg_why" ] || __sg_fail "$__sg_why"`,
+    `  kill -9 "$$"`,
+    `}`,
+    `done`
   ]
 }
 
