@@ -5,9 +5,13 @@ import * as Layer from "effect/Layer"
 import * as Logger from "effect/Logger"
 import * as LogLevel from "effect/LogLevel"
 import * as Metric from "effect/Metric"
+import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
+import * as Sink from "effect/Sink"
+import * as Stream from "effect/Stream"
+import type * as Tracer from "effect/Tracer"
 import * as ScriptedSandboxes from "../support/ScriptedSandboxes.js"
-import { complete, init, stdout } from "../support/ScriptedSandboxes.js"
+import { complete, exited, init, stdout } from "../support/ScriptedSandboxes.js"
 import * as ScriptedServer from "../support/ScriptedServer.js"
 import * as Spans from "../support/Spans.js"
 
@@ -67,6 +71,67 @@ describe("observability", () => {
       }
       const everything = JSON.stringify([text, logged, errors])
       for (const secret of secrets) assert.notInclude(everything, secret)
+    })
+  )
+
+  it.scopedLive("each way to run a command has its span, with everything below it, and counts", () =>
+    Effect.gen(function* () {
+      const server = yield* ScriptedSandboxes.make({
+        command: ({ command }) =>
+          ScriptedServer.stream([init("c1"), stdout("héllo"), command === "fail" ? exited(3) : complete]),
+        override: ({ path, query }) =>
+          path.includes("/command/status/")
+            ? ScriptedServer.json(200, { id: "c1", running: false, exit_code: 0 })
+            : path.endsWith("/logs")
+              ? ScriptedServer.text(200, query.get("cursor") === "9" ? "" : "détaché", {
+                  "EXECD-COMMANDS-TAIL-CURSOR": "9"
+                })
+              : undefined
+      })
+      const bytes = Effect.map(Metric.value(SandboxMetrics.outputBytes), (_) => _.count)
+      const appends = Effect.map(Metric.value(SandboxMetrics.appendDuration), (_) => _.count)
+      const { spans } = yield* Effect.gen(function* () {
+        const sandboxes = yield* Sandboxes.Sandboxes
+        const sandbox = yield* sandboxes.create({ image: "i" })
+        const bytesBefore = yield* bytes
+        yield* sandbox.exec("a")
+        yield* Stream.runDrain(sandbox.exec("b").lines)
+        yield* Effect.flip(sandbox.exec("fail").pipeTo(Sink.drain))
+        yield* Effect.flatMap(sandbox.start("c"), ({ result }) => result)
+        assert.strictEqual((yield* bytes) - bytesBefore, 4 * 7)
+        const detached = yield* sandbox.startDetached("d")
+        const appendsBefore = yield* appends
+        yield* Effect.flatMap(detached.attach, ({ result }) => result)
+        assert.strictEqual((yield* bytes) - bytesBefore, 4 * 7 + 9)
+        assert.isAbove(yield* appends, appendsBefore)
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(Sandboxes.layer.pipe(Layer.provide(Layer.merge(server.layer, Ledger.layerMemory)))),
+        Spans.record
+      )
+      const parentOf = (span: Tracer.Span) =>
+        spans.find(({ spanId }) => spanId === Option.getOrUndefined(span.parent)?.spanId)
+      const execs = spans.filter(({ name }) => name === "Sandbox.exec")
+      assert.deepStrictEqual(
+        execs.map((span) => [
+          span.attributes.get("sandbox.exec.seq"),
+          span.attributes.get("process.exit.code"),
+          parentOf(span)?.name
+        ]),
+        [
+          [1, 0, undefined],
+          [2, 0, undefined],
+          [3, 3, undefined],
+          [4, 0, "Sandbox.start"],
+          [5, 0, undefined]
+        ]
+      )
+      for (const span of spans) {
+        if (span.name.startsWith("Ledger.append")) {
+          const above = parentOf(span)?.name
+          assert.include(["Sandboxes.create", "Sandbox.exec", "Sandbox.startDetached", "Sandbox.close"], above)
+        }
+      }
     })
   )
 })

@@ -25,6 +25,7 @@ import { lookup, replayed, tellsOfSignal } from "./execution.js"
 import * as InternalExec from "./handles.js"
 import { event, locationOf, startedEvent, toOutput } from "./record.js"
 import { commandLine, failureIn } from "./shell.js"
+import { storeOutput } from "./storing.js"
 import { makeTrail } from "./trail.js"
 
 /** A detached command of this session, as its events tell. */
@@ -207,7 +208,7 @@ const followAs = (context: ExecContext, target: Started, follower: string): Exec
           const mark = trail.mark(follower, index === chunks.length - 1 ? ahead.next : undefined)
           return ownEvent(EventName.execOutput, { type: stream, text, ...mark })
         })
-        return yield* ledger.appendAll(pieces)
+        return yield* storeOutput(ledger, pieces, chunks)
       }
       yield* ledger.append(ahead.event)
       yield* countExec(target.started.ts, ahead.outcome)

@@ -53,6 +53,24 @@ const commandError = (context: ExecContext, spec: Spec, outcome: Outcome, tail: 
     replayed: outcome.replayed
   })
 
+const spanOptions = (context: ExecContext) => ({
+  captureStackTrace: false as const,
+  attributes: { "sandbox.id": context.sandbox.id }
+})
+
+const span =
+  (name: string, context: ExecContext) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.withSpan(self, name, spanOptions(context))
+
+/** Tells the span of an execution how it ended. */
+const annotate = (spec: Spec, { exitCode, replayed, seq }: Outcome): Effect.Effect<void> =>
+  Effect.annotateCurrentSpan({
+    "sandbox.exec.seq": seq,
+    "sandbox.exec.replayed": replayed,
+    ...(spec.language === undefined ? { "process.exit.code": exitCode } : { "code.language": spec.language })
+  })
+
 const isStrict = (spec: Spec) => spec.options.strict !== false
 
 /** The output as a stream that ends like the command did. */
@@ -70,6 +88,7 @@ const outputOf = <E = CommandError>(
           tail.add(chunks)
           return chunks
         }),
+        Channel.mapEffect((outcome) => Effect.as(annotate(spec, outcome), outcome)),
         Channel.flatMap((outcome) => {
           const error = check(outcome, tail)
           return error === undefined ? Channel.void : Channel.fail(error)
@@ -101,6 +120,7 @@ const collectOutcome = <E = never, R = never>(
       }),
       Channel.drain,
       Channel.run,
+      Effect.tap((outcome) => annotate(spec, outcome)),
       Effect.map((outcome) => ({
         outcome,
         tail,
@@ -201,7 +221,9 @@ class ExecImpl extends Effectable.Class<ExecResult, ExecFailure> implements Exec
     private readonly spec: Spec
   ) {
     super()
-    const { lines, output, stderr, stdout } = views(outputOf(context, spec))
+    const { lines, output, stderr, stdout } = views(
+      Stream.withSpan(outputOf(context, spec), "Sandbox.exec", spanOptions(context))
+    )
     this.output = output
     this.stdout = stdout
     this.stderr = stderr
@@ -229,11 +251,6 @@ class ExecImpl extends Effectable.Class<ExecResult, ExecFailure> implements Exec
     return span("Sandbox.exec", this.context)(collect(this.context, this.spec))
   }
 }
-
-const span =
-  (name: string, context: ExecContext) =>
-  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-    Effect.withSpan(self, name, { captureStackTrace: false, attributes: { "sandbox.id": context.sandbox.id } })
 
 export const make = (context: ExecContext, command: string | ReadonlyArray<string>, options: ExecOptions = {}): Exec =>
   new ExecImpl(context, { command: commandLine(command), options })
@@ -275,7 +292,11 @@ class CodeExecImpl extends Effectable.Class<CodeResult, CodeFailure> implements 
   ) {
     super()
     const { lines, output, stderr, stdout } = views(
-      outputOf(context, spec, (outcome, tail) => codeError(context, spec, outcome, tail))
+      Stream.withSpan(
+        outputOf(context, spec, (outcome, tail) => codeError(context, spec, outcome, tail)),
+        "Sandbox.execCode",
+        spanOptions(context)
+      )
     )
     this.output = output
     this.stdout = stdout
@@ -395,6 +416,7 @@ export const running = (
       () => advance
     ).pipe(
       Effect.interruptible,
+      span("Sandbox.exec", context),
       Effect.onExit((exit) => {
         ended = exit
         return Effect.zipRight(
