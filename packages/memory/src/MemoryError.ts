@@ -278,6 +278,32 @@ export class MemoryStoreError extends Schema.TaggedError<MemoryStoreError>("@san
 }
 
 /**
+ * A stored value does not fit the schema that it is read with. It was left as it is.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class InvalidStoredValue extends Schema.TaggedError<InvalidStoredValue>("@sandglass/memory/InvalidStoredValue")(
+  "InvalidStoredValue",
+  {
+    /** The operation, e.g. `SchemaWorkingMemory.get`. */
+    method: Schema.String,
+    key: Schema.String,
+    description: Schema.String,
+    cause: Schema.optional(Schema.Defect)
+  }
+) {
+  /**
+   * @since 0.1.0
+   */
+  readonly [TypeId] = TypeId
+
+  override get message(): string {
+    return `${this.method}: what is stored under ${JSON.stringify(this.key)} does not fit: ${this.description}`
+  }
+}
+
+/**
  * Any error of this package's memory.
  *
  * @since 0.1.0
@@ -291,6 +317,7 @@ export type MemoryError =
   | MemoryCapabilityError
   | MemoryAccessDenied
   | MemoryStoreError
+  | InvalidStoredValue
 
 /**
  * @since 0.1.0
