@@ -136,6 +136,32 @@ export interface SandboxFilter {
 }
 
 /**
+ * What `prune` removes.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface PruneOptions {
+  /** Sessions that ended before this time, in epoch milliseconds. */
+  readonly before: number
+  /** True keeps the sessions that have a checkpoint, and with it what it takes to resume them. Default: false. */
+  readonly keepCheckpoints?: boolean | undefined
+  /** Only sessions of this name. */
+  readonly name?: string | undefined
+}
+
+/**
+ * What `prune` removed.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Pruned {
+  readonly sandboxes: number
+  readonly entries: number
+}
+
+/**
  * A prepared environment: the snapshot that `Sandboxes.environment` built.
  *
  * @since 0.1.0
@@ -210,8 +236,26 @@ export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
     /** Sandboxes, newest first. */
     readonly sandboxes: (filter?: SandboxFilter) => Stream.Stream<SandboxDetails, LedgerError>
     readonly sandbox: (sandboxId: string) => Effect.Effect<Option.Option<SandboxDetails>, LedgerError>
-    /** Removes every entry of one sandbox; returns how many. */
-    readonly deleteSandbox: (sandboxId: string) => Effect.Effect<number, LedgerError>
+    /**
+     * Removes every entry of one sandbox, whatever else still refers to it; returns how many. Fails with `StillRunning`
+     * where the ledger has no end of its session, unless `force` is given: a process that was killed leaves its session
+     * like that.
+     *
+     * A long session goes in several commits. Cut off in between, it can no longer be resumed, and is removed by the next
+     * call.
+     */
+    readonly deleteSandbox: (
+      sandboxId: string,
+      options?: { readonly force?: boolean | undefined }
+    ) => Effect.Effect<number, LedgerError>
+    /**
+     * Removes the sessions that ended before a time, whole and one after the other. What stays: sessions that have not
+     * ended, and all that a session which stays was resumed from, however long ago.
+     *
+     * Takes as long as there is to remove, in commits of some thousand entries that let others get their turn; cut off in
+     * between, what was removed is gone, and the next call goes on.
+     */
+    readonly prune: (options: PruneOptions) => Effect.Effect<Pruned, LedgerError>
     readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
     /** By name. */
     readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>

@@ -20,6 +20,7 @@ export const TypeId = "~@sandglass/core/LedgerError"
  * - `Constraint`: the database refused the row
  * - `InvalidEvent`: the event cannot be stored as given (see `rejected`); nothing of *it* was written
  * - `InvalidQuery`: a filter, a limit or a cursor makes no sense
+ * - `StillRunning`: a session that has not ended is not deleted
  * - `Unknown`: anything else; look at `cause`
  *
  * @since 0.1.0
@@ -31,6 +32,7 @@ export const LedgerErrorReason = Schema.Literal(
   "Constraint",
   "InvalidEvent",
   "InvalidQuery",
+  "StillRunning",
   "Unknown"
 )
 

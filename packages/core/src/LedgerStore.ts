@@ -157,8 +157,12 @@ export interface LedgerStore {
   readonly settledId: Effect.Effect<number, LedgerError>
   /** Sessions, newest first. */
   readonly sessions: (query: SessionQuery) => Effect.Effect<Page<SessionRow, Cursor>, LedgerError>
-  /** Removes the rows of one session; returns how many. */
-  readonly remove: (sandboxId: string) => Effect.Effect<number, LedgerError>
+  /**
+   * Removes so many rows of one session at most, all of them or none, and returns how many; fewer than `limit` says that
+   * none are left. Rows that tell of a checkpoint go first, and those that tell of the session's beginning and end last:
+   * a session that is removed in part is listed until it is gone, and cannot be resumed.
+   */
+  readonly remove: (sandboxId: string, limit: number) => Effect.Effect<number, LedgerError>
   readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
   /** In any order. */
   readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>

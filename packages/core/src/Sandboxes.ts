@@ -516,7 +516,7 @@ export const make = (
             })
           }
         }
-        return yield* ledger.deleteSandbox(sandboxId)
+        return yield* ledger.deleteSandbox(sandboxId, { force: true })
       })
 
     return Sandboxes.of({

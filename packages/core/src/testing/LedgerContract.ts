@@ -13,6 +13,7 @@ import { checkpoints } from "../internal/ledgerContract/checkpoints.js"
 import { environments } from "../internal/ledgerContract/environments.js"
 import { legacy } from "../internal/ledgerContract/legacy.js"
 import { reading } from "../internal/ledgerContract/read.js"
+import { retention } from "../internal/ledgerContract/retention.js"
 import { sandboxes } from "../internal/ledgerContract/sandboxes.js"
 import { secondHandle } from "../internal/ledgerContract/secondHandle.js"
 import { tailing } from "../internal/ledgerContract/tail.js"
@@ -66,6 +67,7 @@ export const suite = <E, E2 = never>(
     sandboxes(it)
     checkpoints(it)
     environments(it)
+    retention(it)
     legacy(it)
     if (capabilities.second !== undefined) {
       secondHandle(it, capabilities.second)

@@ -12,8 +12,9 @@ import type { LedgerStore } from "../../LedgerStore.js"
 import * as Appending from "./appending.js"
 import { encodeText } from "./codec.js"
 import { decodeEnvironment, encodeEnvironment, toDetails } from "./entries.js"
-import { checkCursor, checkIndex, checkRead, checkSandboxes, checkTail } from "./queries.js"
+import { checkCursor, checkIndex, checkPrune, checkRead, checkSandboxes, checkTail } from "./queries.js"
 import * as Reading from "./reading.js"
+import * as Removing from "./removing.js"
 import * as Tailing from "./tailing.js"
 
 type Attributes = Readonly<Record<string, unknown>>
@@ -126,7 +127,13 @@ export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
         Effect.map(({ rows }) => Option.map(Arr.head(rows), toDetails)),
         span("sandbox", ofSandbox(sandboxId))
       ),
-    deleteSandbox: (sandboxId) => store.remove(encodeText(sandboxId)).pipe(span("deleteSandbox", ofSandbox(sandboxId))),
+    deleteSandbox: (sandboxId, { force = false } = {}) =>
+      Removing.deleteSandbox(store, encodeText(sandboxId), force).pipe(span("deleteSandbox", ofSandbox(sandboxId))),
+    prune: (options) =>
+      checkPrune(options).pipe(
+        Effect.zipRight(Removing.prune(store, options)),
+        span("prune", { "sandglass.sandbox.name": options.name })
+      ),
     environment: (name) =>
       store
         .environment(encodeText(name))

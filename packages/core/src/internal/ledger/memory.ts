@@ -75,6 +75,12 @@ const createsSession = (query: SessionQuery, row: Row): boolean =>
   createdWith(row, "runId", query.runId) &&
   createdWith(row, "resourceId", query.resourceId)
 
+/** Checkpoints first, what says that there was a session last. */
+const removalRank = (row: Row): number => {
+  const event = Legacy.canonical(row.event)
+  return event === EventName.checkpointCreated ? 0 : Legacy.milestones.includes(event) ? 2 : 1
+}
+
 /** What becomes of a session, by all of its rows. */
 const toSession = (created: Row, rows: ReadonlyArray<Row>): SessionRow => {
   let paused = false
@@ -159,14 +165,20 @@ export const make = (): LedgerStore => {
         const rows = scan(candidates, candidates.length - 1, -1, limit, () => true, pick)
         return pageOf(rows, limit, ({ created }) => cursorOf(created))
       }),
-    remove: (sandboxId) =>
+    remove: (sandboxId, limit) =>
       Effect.sync(() => {
-        const removed = bySandbox.get(sandboxId)?.length ?? 0
-        if (removed > 0) {
+        const rows = bySandbox.get(sandboxId) ?? []
+        const gone = new Set(rows.toSorted((a, b) => removalRank(a) - removalRank(b)).slice(0, limit))
+        if (gone.size < rows.length) {
+          bySandbox.set(
+            sandboxId,
+            rows.filter((row) => !gone.has(row))
+          )
+        } else {
           bySandbox.delete(sandboxId)
-          all = all.filter((row) => row.sandboxId !== sandboxId)
         }
-        return removed
+        all = all.filter((row) => !gone.has(row))
+        return gone.size
       }),
     environment: (name) => Effect.sync(() => Option.fromNullable(environments.get(name))),
     environments: Effect.sync(() => Array.from(environments.values())),

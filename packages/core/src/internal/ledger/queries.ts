@@ -3,7 +3,7 @@
  */
 import * as Arr from "effect/Array"
 import * as Effect from "effect/Effect"
-import type { EntryFilter, ReadOptions, SandboxFilter, TailOptions } from "../../Ledger.js"
+import type { EntryFilter, PruneOptions, ReadOptions, SandboxFilter, TailOptions } from "../../Ledger.js"
 import { LedgerError } from "../../LedgerError.js"
 import type { Cursor } from "../../LedgerEvent.js"
 import type { RowFilter, SessionQuery } from "../../LedgerStore.js"
@@ -61,7 +61,10 @@ export const checkSandboxes = ({ before, limit, status }: SandboxFilter): Check 
     )
   )
 
-const encodeOptional = (text: string | undefined): string | undefined =>
+export const checkPrune = ({ before }: PruneOptions): Check =>
+  demand(Number.isFinite(before), () => `before is ${before}, not a time in milliseconds`)
+
+export const encodeOptional = (text: string | undefined): string | undefined =>
   text === undefined ? undefined : Codec.encodeText(text)
 
 /** The older spellings of the wanted events are wanted too. */

@@ -154,7 +154,8 @@ export const sandboxes = (it: It): void => {
       const kept = yield* ledger.append({ ...other, event: "sandbox.created" })
       const gone = yield* ledger.appendAll([
         { ...base, event: "sandbox.created" },
-        ...Arr.makeBy(20, (index) => output(base, 1, `${index}`))
+        ...Arr.makeBy(19, (index) => output(base, 1, `${index}`)),
+        { ...base, event: "sandbox.closed" }
       ])
       const newest = Math.max(...gone.map(({ id }) => id))
       const follower = yield* ledger

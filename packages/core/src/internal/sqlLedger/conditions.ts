@@ -17,6 +17,12 @@ const closed = literals(Legacy.spellings(EventName.sandboxClosed))
 const paused = literals(Legacy.spellings(EventName.sandboxPaused))
 const switches = literals([EventName.sandboxPaused, EventName.sandboxResumed].flatMap(Legacy.spellings))
 
+const checkpointed = `${milestone} AND event IN (${literals(Legacy.spellings(EventName.checkpointCreated))})`
+const otherMilestone = `${milestone} AND event NOT IN (${literals(Legacy.spellings(EventName.checkpointCreated))})`
+
+/** The rows of a session in the order in which they are removed. */
+export const removalOrder: ReadonlyArray<string> = [checkpointed, `NOT (${milestone})`, otherMilestone]
+
 /** A column of the first or the last of such rows of the session that a row belongs to. */
 const lifecycle = (select: string, of: string, order: string): string =>
   `(SELECT ${select} FROM alineo_events AS life WHERE life.sandbox_id = alineo_events.sandbox_id AND life.${milestone} ` +

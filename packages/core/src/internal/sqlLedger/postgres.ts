@@ -7,6 +7,7 @@ import type { LedgerStore } from "../../LedgerStore.js"
 import type { Dialect } from "./dialect.js"
 import { insertColumns, latestTs, makeInBatches, rowParams } from "./insert.js"
 import { isOddTs, toCursor } from "./rows.js"
+import { Statement, selectRemovable } from "./statement.js"
 import type { Transactions } from "./transactions.js"
 import { execute } from "./transactions.js"
 
@@ -52,18 +53,14 @@ const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
 
 const makeRemove =
   ({ write }: Transactions): LedgerStore["remove"] =>
-  (sandboxId) =>
-    write((connection) =>
-      Effect.map(
-        execute(
-          connection,
-          "WITH removed AS (DELETE FROM alineo_events WHERE sandbox_id = $1 RETURNING 1) " +
-            "SELECT count(*) AS count FROM removed",
-          [sandboxId]
-        ),
-        ([row]) => Number(row?.["count"])
-      )
-    )
+  (sandboxId, limit) =>
+    write((connection) => {
+      const statement = new Statement(postgres)
+      const text =
+        `WITH removed AS (DELETE FROM alineo_events WHERE id IN (${selectRemovable(statement, sandboxId, limit)}) ` +
+        "RETURNING 1) SELECT count(*) AS count FROM removed"
+      return Effect.map(execute(connection, text, statement.params), ([row]) => Number(row?.["count"]))
+    })
 
 /**
  * Who else writes to the table at this moment; a prepared transaction has no process. `id` is an expression, read in the same

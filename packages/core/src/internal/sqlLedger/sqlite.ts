@@ -9,10 +9,9 @@ import type { Dialect } from "./dialect.js"
 import { isIdClash } from "./errors.js"
 import { insertColumns, latestTs, makeInBatches, rowParams } from "./insert.js"
 import { integer, isOddTs } from "./rows.js"
+import { Statement, selectRemovable } from "./statement.js"
 import type { Transactions } from "./transactions.js"
 import { execute } from "./transactions.js"
-
-const removeRows = 5_000
 
 /** Only the first row asks for its id: the others follow it by themselves. */
 const insertText = (size: number): string =>
@@ -80,7 +79,7 @@ const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
 
 const makeRemove =
   ({ write }: Transactions): LedgerStore["remove"] =>
-  (sandboxId) =>
+  (sandboxId, limit) =>
     write(
       Effect.fnUntraced(function* (connection) {
         // Without it SQLite would give the highest ids out again when their rows are gone.
@@ -89,20 +88,14 @@ const makeRemove =
           "INSERT INTO sandglass_meta (key, value) SELECT 'id_floor', coalesce(max(id), 0) FROM alineo_events WHERE true " +
             "ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
         )
-        let removed = 0
-        for (let count = removeRows; count === removeRows; ) {
-          yield* execute(
-            connection,
-            "DELETE FROM alineo_events WHERE id IN (SELECT id FROM alineo_events WHERE sandbox_id = ? LIMIT ?)",
-            [sandboxId, removeRows]
-          )
-          const [row] = yield* execute(connection, "SELECT changes() AS count")
-          count = Number(row?.["count"])
-          removed += count
-          // The driver is synchronous: other fibers get their turn between the pieces.
-          yield* Effect.yieldNow()
-        }
-        return removed
+        const statement = new Statement(sqlite)
+        yield* execute(
+          connection,
+          `DELETE FROM alineo_events WHERE id IN (${selectRemovable(statement, sandboxId, limit)})`,
+          statement.params
+        )
+        const [row] = yield* execute(connection, "SELECT changes() AS count")
+        return Number(row?.["count"])
       })
     )
 

@@ -4,7 +4,7 @@
 import type { Cursor } from "../../LedgerEvent.js"
 import type { PageQuery, RowFilter } from "../../LedgerStore.js"
 import * as Legacy from "../ledger/legacy.js"
-import { created, createdEvents, milestone, noOutput } from "./conditions.js"
+import { created, createdEvents, milestone, noOutput, removalOrder } from "./conditions.js"
 import type { Dialect } from "./dialect.js"
 import type { Param } from "./transactions.js"
 
@@ -54,6 +54,16 @@ export const filterConditions = (statement: Statement, filter: RowFilter): Array
   }
   return conditions
 }
+
+/** The ids of the rows of a session that are the next to be removed. */
+export const selectRemovable = (statement: Statement, sandboxId: string, limit: number): string =>
+  `${removalOrder
+    .map(
+      (condition) =>
+        `SELECT id FROM (SELECT id FROM alineo_events WHERE sandbox_id = ${statement.param(sandboxId)} AND ${condition} ` +
+        `LIMIT ${statement.param(limit)}) AS removable`
+    )
+    .join(" UNION ALL ")} LIMIT ${statement.param(limit)}`
 
 /** A place in `(ts, id)` order, as the texts of its two values. */
 interface Place {
