@@ -21,6 +21,7 @@ import * as Predicate from "effect/Predicate"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
+import { abandonable } from "./internal/sql/abandon.js"
 import { classify, codeOf, isInsideTransaction, messageOf } from "./internal/sql/errors.js"
 import * as OpenTransactions from "./internal/sql/openTransactions.js"
 import { reserve as reserveFrom } from "./internal/sql/reserve.js"
@@ -255,6 +256,10 @@ export const make = Effect.fnUntraced(function* <E>(
 
   const reserved = reserveConnection(sql)
 
+  /** A database on the other end of a network may fall silent. */
+  const isRemote = sql.onDialectOrElse({ sqlite: () => false, orElse: () => true })
+  const leaving = <A, E2>(self: Effect.Effect<A, E2>): Effect.Effect<A, E2> => (isRemote ? abandonable(self) : self)
+
   const ours = yield* Effect.scoped(reserved).pipe(Effect.mapError(fail))
 
   /**
@@ -294,9 +299,11 @@ export const make = Effect.fnUntraced(function* <E>(
     body: (connection: Connection, joined: boolean) => Effect.Effect<A, E2>
   ): Effect.Effect<A, E | Exclude<E2, SqlFailure>> => {
     const verified = (connection: Connection, joined: boolean) => Effect.zipLeft(body(connection, joined), verify)
-    const alone = patiently(
-      Effect.scoped(
-        Effect.flatMap(reserved, (connection) => inTransaction(connection, begin, verified(connection, false)))
+    const alone = leaving(
+      patiently(
+        Effect.scoped(
+          Effect.flatMap(reserved, (connection) => inTransaction(connection, begin, verified(connection, false)))
+        )
       )
     )
     // The transaction may have ended while others wrote in it.
