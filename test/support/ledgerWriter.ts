@@ -1,9 +1,11 @@
-/** A process that writes to a ledger file: `bun ledgerWriter.ts <file> <sandbox id> <events> <batch size>`. */
+/** A process that writes to a ledger: `bun ledgerWriter.ts <file or Postgres URL> <sandbox id> <events> <batch size>`. */
 import { Ledger } from "@sandglass/core"
+import { PgLedger } from "@sandglass/sql-pg"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import * as Effect from "effect/Effect"
+import * as Redacted from "effect/Redacted"
 
-const [filename = "", sandboxId = "", events = "0", batchSize = "1"] = process.argv.slice(2)
+const [database = "", sandboxId = "", events = "0", batchSize = "1"] = process.argv.slice(2)
 
 const program = Effect.gen(function* () {
   const ledger = yield* Ledger.Ledger
@@ -22,7 +24,11 @@ const program = Effect.gen(function* () {
   }
 })
 
-Effect.runPromise(Effect.provide(program, SqliteLedger.layer({ filename }))).then(
+const layer = database.startsWith("postgres:")
+  ? PgLedger.layer({ url: Redacted.make(database) })
+  : SqliteLedger.layer({ filename: database })
+
+Effect.runPromise(Effect.provide(program, layer)).then(
   () => process.exit(0),
   (error) => {
     console.error(error)
