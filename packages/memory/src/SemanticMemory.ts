@@ -220,3 +220,43 @@ export const makeMemory: Effect.Effect<Context.Tag.Service<SemanticMemory>, neve
  * @category layers
  */
 export const layerMemory: Layer.Layer<SemanticMemory, never, EmbeddingModel> = Layer.effect(SemanticMemory, makeMemory)
+
+/**
+ * Facts in memory that outlive a layer: for tests of a program that starts again, perhaps with another embedding model.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface MemoryStore extends internal.MemoryStore {}
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const makeMemoryStore: Effect.Effect<MemoryStore> = internal.makeMemoryStore
+
+/**
+ * Semantic memory in memory, over facts that may be there already.
+ *
+ * @example
+ * ```ts
+ * import { EmbeddingModel, SemanticMemory } from "@sandglass/memory"
+ * import { Effect, Layer } from "effect"
+ *
+ * const program = Effect.gen(function*() {
+ *   const store = yield* SemanticMemory.makeMemoryStore
+ *   const memory = (dimensions: number) =>
+ *     Layer.provide(SemanticMemory.layerMemoryIn(store), EmbeddingModel.layerLexical({ dimensions }))
+ *   const semantic = SemanticMemory.SemanticMemory
+ *   const user = { resourceId: "user-7" }
+ *   yield* Effect.provide(Effect.flatMap(semantic, (_) => _.remember(user, { content: "Lives in Vienna" })), memory(384))
+ *   // EmbeddingMismatch
+ *   yield* Effect.provide(Effect.flatMap(semantic, (_) => _.recall(user, "city")), memory(128))
+ * })
+ * ```
+ *
+ * @since 0.1.0
+ * @category layers
+ */
+export const layerMemoryIn = (store: MemoryStore): Layer.Layer<SemanticMemory, never, EmbeddingModel> =>
+  Layer.effect(SemanticMemory, internal.makeMemoryIn(store))

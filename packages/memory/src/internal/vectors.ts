@@ -67,3 +67,15 @@ export const similarity = (a: Float32Array, b: Float32Array): number => {
   }
   return Math.max(-1, Math.min(1, sum))
 }
+
+/** The bytes of a vector, as databases keep them: little-endian. */
+export const toBytes = ({ buffer, byteLength, byteOffset }: Float32Array): Uint8Array =>
+  new Uint8Array(buffer, byteOffset, byteLength)
+
+/** A vector from its bytes; `undefined` for what cannot be one. */
+export const fromBytes = (bytes: unknown, dimensions: number): Float32Array | undefined =>
+  bytes instanceof Uint8Array && bytes.byteLength === dimensions * 4
+    ? bytes.byteOffset % 4 === 0
+      ? new Float32Array(bytes.buffer, bytes.byteOffset, dimensions)
+      : new Float32Array(bytes.slice().buffer)
+    : undefined

@@ -1,20 +1,17 @@
 /**
  * What callers give for facts and queries, checked.
  */
-import { createHash } from "node:crypto"
 import * as StoredText from "@sandglass/core/StoredText"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import { InvalidInput } from "../../MemoryError.js"
 import type { NewFact, RecallOptions } from "../../SemanticMemory.js"
+import { hash } from "../hash.js"
 import { isObject } from "../json.js"
 import type { Draft } from "./store.js"
 
 /** A fact that can be stored, but for its id and its vector. */
 export type Checked = Omit<Draft, "id" | "vector">
-
-/** The JSON text is one that UTF-8 can carry: the halves of surrogate pairs stay different. */
-const digestOf = (content: string): string => createHash("sha256").update(JSON.stringify(content)).digest("hex")
 
 const isText = (value: unknown): value is string => typeof value === "string"
 
@@ -47,7 +44,7 @@ const check = (fact: NewFact, name: string): Checked | string => {
   }
   return {
     content,
-    digest: digestOf(content),
+    digest: hash(content),
     metadata: encoded,
     source:
       sourceRef === undefined

@@ -12,6 +12,7 @@ import * as Effect from "effect/Effect"
 import { identity } from "effect/Function"
 import { MemoryStoreError } from "../../MemoryError.js"
 import type { MemoryTransaction } from "../../MemoryTransaction.js"
+import type { Run } from "../../SqlVectorIndex.js"
 import * as Dialect from "./dialect.js"
 import type { Owner } from "./owner.js"
 
@@ -19,14 +20,6 @@ export interface Options {
   readonly contentionTimeout?: Duration.DurationInput | undefined
   readonly verify?: Effect.Effect<void, SqlStore.SqlFailure> | undefined
 }
-
-export type Row = Readonly<Record<string, unknown>>
-
-/** Runs one statement. */
-export type Run = (
-  text: string,
-  params?: ReadonlyArray<SqlStore.Param>
-) => Effect.Effect<ReadonlyArray<Row>, SqlStore.SqlFailure>
 
 /** The memory's error for the database's. */
 export const failed = (method: string) => (failure: SqlStore.SqlFailure) =>

@@ -3,13 +3,16 @@
  * once, so that a role that may not create anything can use what is there.
  */
 import * as Effect from "effect/Effect"
-import type { Database, Run } from "./database.js"
+import type { Run } from "../../SqlVectorIndex.js"
+import type { Database } from "./database.js"
 
 export interface Table {
   readonly name: string
   readonly columns: string
   /** SQLite only: what follows the columns. */
   readonly options?: string | undefined
+  /** Postgres only: what follows the creation of the table. */
+  readonly tuning?: string | undefined
   /** Rows belong to resources: on Postgres those of a team are there only where `sandglass.team_id` names it. */
   readonly owned: boolean
   readonly indexes: ReadonlyArray<readonly [name: string, on: string]>
@@ -39,11 +42,13 @@ const policyStatements = (table: string): ReadonlyArray<string> => [
 const missing = (
   database: Database,
   names: ReadonlySet<string>,
-  { columns, indexes, name, options, owned }: Table
+  { columns, indexes, name, options, owned, tuning }: Table
 ): ReadonlyArray<string> => [
   ...(names.has(name)
     ? []
-    : [`CREATE TABLE ${name} (${columns})${database.dialect.name === "sqlite" ? ` ${options ?? ""}` : ""}`]),
+    : database.dialect.name === "sqlite"
+      ? [`CREATE TABLE ${name} (${columns}) ${options ?? ""}`]
+      : [`CREATE TABLE ${name} (${columns})`, ...(tuning === undefined ? [] : [`ALTER TABLE ${name} ${tuning}`])]),
   ...indexes
     .filter(([index]) => !names.has(index))
     .map(([index, on]) => `CREATE ${index.endsWith("_unique") ? "UNIQUE " : ""}INDEX ${index} ON ${name} ${on}`),

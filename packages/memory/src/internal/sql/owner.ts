@@ -4,12 +4,9 @@
  * Ids may be of any length, which no index bears, so rows are found by a hash. The ids themselves stand beside it, for
  * people and for the policies that keep teams apart.
  */
-import { createHash } from "node:crypto"
 import * as StoredText from "@sandglass/core/StoredText"
 import * as ResourceRef from "../../ResourceRef.js"
-
-/** The JSON text is one that UTF-8 can carry: halves of surrogate pairs stay different. */
-export const hash = (text: string): string => createHash("sha256").update(JSON.stringify(text)).digest("base64url")
+import { hash } from "../hash.js"
 
 export interface Owner {
   readonly hash: string

@@ -14,6 +14,7 @@ import type { ResourceRef } from "../../ResourceRef.js"
 import * as Ref from "../../ResourceRef.js"
 import type { WorkingMemory } from "../../WorkingMemory.js"
 import * as Checks from "../checks.js"
+import { hash } from "../hash.js"
 import { compareText } from "../json.js"
 import type { Database } from "./database.js"
 import type { Table } from "./migration.js"
@@ -87,12 +88,12 @@ export const make = (
   const at = (operation: string, ref: ResourceRef, key: string) =>
     Effect.zipWith(owned(operation, ref), Checks.checkKey(named(operation), key), (owner) => ({
       owner,
-      keyHash: Owner.hash(key)
+      keyHash: hash(key)
     }))
 
   const rowOf = (owner: Owner.Owner, key: string, value: string, now: number) => [
     owner.hash,
-    Owner.hash(key),
+    hash(key),
     owner.teamId,
     owner.resourceId,
     StoredText.encode(key),
@@ -110,7 +111,7 @@ export const make = (
     if (before === after) {
       return Effect.succeed(true)
     }
-    const keyHash = Owner.hash(key)
+    const keyHash = hash(key)
     return Effect.flatMap(Clock.currentTimeMillis, (now) =>
       writing(named("modify"), owner, (run) =>
         before === undefined
