@@ -3,22 +3,31 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as PgClient from "@effect/sql-pg/PgClient"
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
+import { afterAll } from "@effect/vitest"
 import { SemanticMemory, SqlSemanticMemory } from "@sandglass/memory"
 import { SemanticMemoryContract } from "@sandglass/memory/testing"
+import { SqliteVectorIndex } from "@sandglass/sql-sqlite"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
 import type * as Redacted from "effect/Redacted"
 import { database } from "../support/postgres.js"
 
 const folder = mkdtempSync(join(tmpdir(), "sandglass-semantic-"))
-const cleanup = Layer.scopedDiscard(
-  Effect.addFinalizer(() => Effect.sync(() => rmSync(folder, { recursive: true, force: true })))
-)
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 const store = Effect.runSync(SemanticMemory.makeMemoryStore)
 const memory = SemanticMemory.layerMemoryIn(store)
 
 const file = Layer.provide(SqlSemanticMemory.layer, SqliteClient.layer({ filename: join(folder, "exact.db") }))
+const indexed = (filename: string) =>
+  Layer.unwrapEffect(
+    Effect.map(SqliteVectorIndex.make(), (index) =>
+      SqlSemanticMemory.layerWith({ vectorIndex: Option.getOrThrow(index) })
+    )
+  ).pipe(Layer.provide(SqliteClient.layer({ filename })))
+const indexedFile = indexed(join(folder, "indexed.db"))
+const mixedFile = join(folder, "mixed.db")
 
 let url: Redacted.Redacted<string> | undefined
 const postgres = Layer.suspend(() => Layer.provide(SqlSemanticMemory.layer, PgClient.layer({ url, maxConnections: 5 })))
@@ -32,5 +41,13 @@ const onServer = Layer.provideMerge(
 )
 
 SemanticMemoryContract.suite("memory", memory, { second: memory })
-SemanticMemoryContract.suite("SQLite file, exact", Layer.provideMerge(file, cleanup), { second: file })
+SemanticMemoryContract.suite("SQLite file, exact", file, { second: file })
+SemanticMemoryContract.suite("SQLite file, vec0", indexedFile, {
+  second: indexedFile,
+  vectorIndex: true
+})
+SemanticMemoryContract.suite("SQLite file, vec0, and a process without it", indexed(mixedFile), {
+  second: Layer.provide(SqlSemanticMemory.layer, SqliteClient.layer({ filename: mixedFile })),
+  vectorIndex: true
+})
 SemanticMemoryContract.suite("Postgres, exact", onServer, { second: postgres })

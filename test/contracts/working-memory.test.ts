@@ -3,6 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as PgClient from "@effect/sql-pg/PgClient"
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
+import { afterAll } from "@effect/vitest"
 import { SqlWorkingMemory, WorkingMemory } from "@sandglass/memory"
 import { WorkingMemoryContract } from "@sandglass/memory/testing"
 import * as Effect from "effect/Effect"
@@ -11,9 +12,8 @@ import type * as Redacted from "effect/Redacted"
 import { database } from "../support/postgres.js"
 
 const folder = mkdtempSync(join(tmpdir(), "sandglass-working-"))
-const cleanup = Layer.scopedDiscard(
-  Effect.addFinalizer(() => Effect.sync(() => rmSync(folder, { recursive: true, force: true })))
-)
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
 const file = Layer.provide(SqlWorkingMemory.layer, SqliteClient.layer({ filename: join(folder, "memory.db") }))
 
 let url: Redacted.Redacted<string> | undefined
@@ -28,5 +28,5 @@ const onServer = Layer.provideMerge(
 )
 
 WorkingMemoryContract.suite("memory", WorkingMemory.layerMemory)
-WorkingMemoryContract.suite("SQLite file", Layer.provideMerge(file, cleanup), { second: file })
+WorkingMemoryContract.suite("SQLite file", file, { second: file })
 WorkingMemoryContract.suite("Postgres", onServer, { second: postgres })
