@@ -396,6 +396,27 @@ describe("terminals", () => {
     )
   )
 
+  it.scoped("the exit is the last word, though the server does not hang up", () =>
+    withExecd(
+      script((request) => webSocket(request, [connected, stdout("a"), exit(3), stdout("b"), hold])),
+      (client, server) =>
+        Effect.gen(function* () {
+          const connection = yield* client.attachTerminal("t1")
+          const fiber = yield* Effect.fork(observe(connection.output))
+          // what was sent is on its way
+          yield* Effect.async<void>((resume) => {
+            setTimeout(() => resume(Effect.void), 100)
+          })
+          yield* TestClock.adjust("2 seconds")
+          yield* TestClock.adjust("2 seconds")
+          const { error, seen } = yield* Fiber.join(fiber)
+          assert.isUndefined(error)
+          assert.deepStrictEqual(summary(seen), ["stdout a @1", "stdout b @2", "exit 3"])
+          yield* sockets(server)[0]?.closed ?? Effect.void
+        })
+    )
+  )
+
   it.scoped("a handshake that does not come, and a terminal that does not, are Timeouts", () =>
     withExecd(
       script(
@@ -541,6 +562,70 @@ describe("reconnect", () => {
           })
       )
       assert.strictEqual(taken.error?.reason, "Conflict")
+    })
+  )
+
+  it.scopedLive("what is written before anybody has noticed the loss waits for the new connection", () =>
+    withExecd(
+      script(
+        (request) => webSocket(request, [connected, stdout("one"), ScriptedServer.sleep(20), reset]),
+        (request) =>
+          webSocket(request, [
+            connected,
+            wait(request.waitForFrame(({ opcode }) => opcode === 2)),
+            stdout("two"),
+            exit(0),
+            goodbye
+          ])
+      ),
+      (client, server) =>
+        Effect.gen(function* () {
+          const connection = yield* client.attachTerminal("t1", { reconnect: true })
+          yield* sockets(server)[0]?.closed ?? Effect.void
+          yield* Effect.sleep("50 millis")
+          const writing = yield* Effect.fork(connection.write("x"))
+          yield* Effect.sleep("50 millis")
+          // only now anybody reads
+          const { error, seen } = yield* observe(connection.output)
+          assert.isUndefined(error)
+          assert.strictEqual(bytesOf(seen).toString(), "onetwo")
+          yield* Fiber.join(writing)
+        })
+    )
+  )
+
+  it.scopedLive("on pipes it goes on where nothing was printed meanwhile, and gives up where something was", () =>
+    Effect.gen(function* () {
+      const pipes = wsText({ type: "connected", session_id: "t1", mode: "pipe" })
+      const first = (request: ScriptedServer.RecordedRequest) =>
+        webSocket(request, [pipes, stdout("out"), stderr("err"), ScriptedServer.sleep(20), reset])
+      const run = (offset: number, ...rest: ReadonlyArray<ScriptedServer.Step>) => {
+        used = 0
+        const handlers = terminal(first, (request) => webSocket(request, rest))
+        return withExecd(
+          (request) =>
+            request.path === "/execd/pty/t1"
+              ? json(200, { session_id: "t1", running: true, output_offset: offset })
+              : handlers(request),
+          (client) =>
+            Effect.flatMap(client.attachTerminal("t1", { pipe: true, reconnect: true }), ({ output }) =>
+              observe(output)
+            )
+        )
+      }
+      const quiet = yield* run(6, pipes, stderr("more"), exit(0), goodbye)
+      assert.isUndefined(quiet.error)
+      assert.deepStrictEqual(summary(quiet.seen), ["stdout out @3", "stderr err @6", "stderr more @10", "exit 0"])
+      for (const [offset, steps] of [
+        [9, [pipes, hold]],
+        // it came between the question and the connection
+        [6, [replay(6, "new"), pipes, hold]]
+      ] as const) {
+        const lost = yield* run(offset, ...steps)
+        assert.deepStrictEqual(summary(lost.seen), ["stdout out @3", "stderr err @6"])
+        assert.strictEqual(lost.error?.reason, "Transport")
+        assert.match(lost.error?.message ?? "", /does not tell which of the pipes/)
+      }
     })
   )
 

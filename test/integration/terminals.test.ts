@@ -79,6 +79,42 @@ describe("terminals", () => {
   )
 
   it.live(
+    "have their window from the start",
+    () =>
+      Effect.gen(function* () {
+        const sandbox = yield* create()
+        const terminal = yield* sandbox.openTerminal({ command: "stty size", size: { cols: 101, rows: 33 } })
+        yield* until(terminal, "33 101\r\n")
+        assert.strictEqual(yield* terminal.exitCode, 0)
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
+    "what had been typed is told again in its order, not all at once: an interrupt throws away what waits before it",
+    () =>
+      Effect.gen(function* () {
+        const sandboxes = yield* Sandboxes.Sandboxes
+        const a = yield* create()
+        const open = yield* a.openTerminal()
+        yield* open.write("export STATE=kept; echo o''ne\n")
+        yield* until(open, "one\r\n")
+        yield* open.write("sleep 300\n")
+        yield* Effect.sleep("300 millis")
+        yield* open.write("\u0003")
+        yield* until(open, "^C")
+        yield* open.write("export MORE=too; echo t''wo\n")
+        yield* until(open, "two\r\n")
+        yield* a.checkpoint()
+        const b = yield* sandboxes.resume(a.id)
+        const again = yield* b.openTerminal()
+        yield* again.write("echo $STATE $MORE.\n")
+        yield* until(again, "kept too.\r\n")
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
     "are joined to a person's terminal",
     () =>
       Effect.gen(function* () {
@@ -156,5 +192,38 @@ describe("raw commands", () => {
         )
       }).pipe(withLocal()),
     90_000
+  )
+
+  it.live(
+    "without an input have an empty one, and variables are names of the shell",
+    () =>
+      Effect.gen(function* () {
+        const sandbox = yield* create()
+        const raw = (command: string, options = {}) =>
+          sandbox.exec(command, { raw: true, timeout: "20 seconds", ...options })
+        assert.strictEqual((yield* raw("cat; echo end")).stdout, "end\n")
+        assert.strictEqual((yield* raw("read x; echo [$x]", { env: { A: "1" } })).stdout, "[]\n")
+        assert.strictEqual((yield* raw("cat", { shell: "sh" })).stdout, "")
+        const refused = yield* Effect.flip(raw("true", { env: { "a-b": "1" } }))
+        assert.deepInclude(refused, { _tag: "SandboxError", reason: "InvalidOptions" })
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
+    "tell what can be read of their bytes, to the last half character",
+    () =>
+      Effect.gen(function* () {
+        const sandbox = yield* create()
+        const command = "printf '\\357\\273\\277a\\000\\346'; sleep 0.2; printf '\\274\\242\\303\\251\\360\\237'"
+        const result = yield* sandbox.exec(command, { raw: true })
+        assert.strictEqual(result.stdout, "\uFEFFa\0漢é\uFFFD")
+        const chunks = Chunk.toReadonlyArray(yield* sandbox.exec(command, { raw: true }).output.pipe(Stream.runCollect))
+        assert.deepStrictEqual(
+          Buffer.concat(chunks.map(({ bytes }) => bytes ?? Buffer.from("missing"))),
+          Buffer.from("efbbbf6100e6bca2c3a9f09f", "hex")
+        )
+      }).pipe(withLocal()),
+    60_000
   )
 })

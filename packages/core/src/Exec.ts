@@ -252,8 +252,10 @@ export interface TerminalOptions {
  * @category models
  */
 export interface TerminalInput {
-  once(event: "data", listener: (data: Uint8Array | string) => void): unknown
-  off(event: "data", listener: (data: Uint8Array | string) => void): unknown
+  once(event: "data" | "end", listener: (data: Uint8Array | string) => void): unknown
+  off(event: "data" | "end", listener: (data: Uint8Array | string) => void): unknown
+  /** Whether it had ended already. */
+  readonly readableEnded?: boolean | undefined
   pause(): unknown
   resume(): unknown
   /** Where it is a terminal itself. */
@@ -292,6 +294,9 @@ export interface Terminal {
   readonly signal: (name: string) => Effect.Effect<void, OpenSandboxError>
   /** Waits for the end. */
   readonly exitCode: Effect.Effect<number, ExecFailure>
-  /** Joins it to a terminal of this process until it ends; returns its exit code. */
+  /**
+   * Joins it to a terminal of this process until it ends; returns its exit code. Where the input ends before, the terminal is told with
+   * the character for that (Ctrl-D).
+   */
   readonly attach: (input: TerminalInput, output: TerminalOutput) => Effect.Effect<number, ExecFailure>
 }

@@ -395,8 +395,8 @@ export interface ExecdClient {
    *
    * With `reconnect` a lost or silent connection is replaced, as often as `Options.retry` says, without losing or repeating a byte, and with `takeover`,
    * because execd may take a minute to notice that the old one is gone. It is given up, with `Transport`, where execd no longer has all the bytes in
-   * between, or the process has ended in between (its exit code is lost then). `write` and its like wait for the new connection. On pipes the replayed
-   * part mixes stdout and stderr, in an order that need not be the one they arrived in: bytes may be lost or repeated where both are in use.
+   * between, or the process has ended in between (its exit code is lost then). `write` and its like wait for the new connection. On pipes it is also given
+   * up where anything was printed in between: execd does not keep which of the two it came from.
    *
    * @example
    * ```ts

@@ -63,6 +63,7 @@ export interface RecordedExec extends Identity {
  */
 export interface OpenTerminal extends Identity {
   readonly sandboxId: string
+  readonly execId?: string | undefined
   readonly started: Cursor
   readonly checkpoint: Cursor
 }
@@ -333,6 +334,7 @@ const addGeneration = (
           index.terminals.set(position, {
             ...run.identity,
             sandboxId: run.started.sandboxId,
+            execId: run.execId,
             started: cursorOf(run.started),
             checkpoint: checkpoint.cursor
           })

@@ -20,6 +20,7 @@ import * as Sink from "effect/Sink"
 import * as Stream from "effect/Stream"
 import type { OutputChunk } from "./Exec.js"
 import { contextKey } from "./internal/contextKey.js"
+import { chunkBytes } from "./internal/exec/record.js"
 import type { Where } from "./internal/platform/errors.js"
 import * as Errors from "./internal/platform/errors.js"
 import { forward } from "./internal/platform/inherit.js"
@@ -107,9 +108,7 @@ const bytesOf =
   (stream: OutputChunk["stream"], where: Where) =>
   ({ run }: SandboxProcess): Stream.Stream<Uint8Array, PlatformError> =>
     run.output.pipe(
-      Stream.filterMap((chunk) =>
-        chunk.stream === stream ? Option.some(chunk.bytes ?? new TextEncoder().encode(chunk.text)) : Option.none()
-      ),
+      Stream.filterMap((chunk) => (chunk.stream === stream ? chunkBytes(chunk) : Option.none())),
       Stream.catchAll((failure) =>
         wasStopped(failure) ? Stream.empty : Stream.fail(Errors.unknown(where, failure.message, failure))
       )

@@ -114,6 +114,7 @@ export class CommandError extends Schema.TaggedError<CommandError>("@sandglass/c
  * - `Protocol`: the answer was no event stream
  * - `Pipe`: what `pipeTo` wrote to failed
  * - `Closed`: the sandbox was closed while it ran
+ * - `TakenOver`: another client took the terminal; it goes on there
  *
  * @since 0.1.0
  * @category models
@@ -126,7 +127,8 @@ export const ExecErrorReason = Schema.Literal(
   "Failed",
   "Protocol",
   "Pipe",
-  "Closed"
+  "Closed",
+  "TakenOver"
 )
 
 /**

@@ -92,7 +92,8 @@ export type RunEvent = Exclude<CodeEvent, { readonly _tag: "Output" }> | (Output
 export interface Driver {
   /** Does what has to be done before anything is started, such as sending its input. Where it fails, nothing has run. */
   readonly prepare: Effect.Effect<Stream.Stream<RunEvent, OpenSandboxError>, OpenSandboxError, Scope.Scope>
-  readonly stop: (id: string) => Effect.Effect<void, OpenSandboxError>
+  /** Undefined where the end of the events stops it. */
+  readonly stop: ((id: string) => Effect.Effect<void, OpenSandboxError>) | undefined
   /** How it ended, when the connection was lost; undefined where the server keeps no such thing. */
   readonly status: ((id: string) => Effect.Effect<CommandStatus, OpenSandboxError>) | undefined
 }
@@ -108,8 +109,9 @@ export interface ExecSession {
 
 /** Refuses what makes no sense, and what comes after the sandbox was closed. */
 export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {
-  // A session's script handles the variables by name.
-  const variable = spec.session === undefined ? /^[^=\0]+$/ : /^[A-Za-z_][A-Za-z0-9_]*$/
+  // A script handles the variables by name.
+  const scripted = spec.session !== undefined || spec.options.raw === true
+  const variable = scripted ? /^[A-Za-z_][A-Za-z0-9_]*$/ : /^[^=\0]+$/
   const problem =
     spec.command.trim() === ""
       ? "an empty command"

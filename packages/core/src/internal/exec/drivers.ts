@@ -1,9 +1,10 @@
+import * as Chunk from "effect/Chunk"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
-import type { ExecOptions } from "../../Exec.js"
+import type { ExecOptions, OutputChunk } from "../../Exec.js"
 import type { ExecdEvent, TerminalConnection, TerminalEvent } from "../../Execd.js"
 import { OpenSandboxError } from "../../OpenSandboxError.js"
 import { bounded } from "../bounded.js"
@@ -79,6 +80,13 @@ const handOver = (context: ExecContext, session: ExecSession, uid: number | unde
     session.owner = uid
   })
 
+const withText = ({ bytes, stream }: OutputChunk, text: string): RunEvent => ({
+  _tag: "Output",
+  stream,
+  text,
+  ...(bytes === undefined ? {} : { bytes: new TextEncoder().encode(text) })
+})
+
 /** Takes the line that tells of a script's own failure out of the output, and tells it as the reason of the end. */
 const translateFailure = (nonce: string) => {
   const mark = Script.failureMark(nonce)
@@ -89,9 +97,7 @@ const translateFailure = (nonce: string) => {
     if (event._tag === "Output" && event.stream === "stderr") {
       last = (last + event.text).slice(-4096)
       failure ??= Script.failureIn(nonce, last)
-      return event.text.includes(mark)
-        ? { _tag: "Output", stream: "stderr", text: event.text.replace(line, "") }
-        : event
+      return event.text.includes(mark) ? withText(event, event.text.replace(line, "")) : event
     }
     const own = event._tag === "Exit" && (event.exitCode === undefined || event.exitCode === Script.failureCode)
     return own && failure !== undefined ? { ...event, exitCode: undefined, message: failure } : event
@@ -172,24 +178,32 @@ export const toRunEvents = (
   output: Stream.Stream<TerminalEvent, OpenSandboxError>
 ): Stream.Stream<RunEvent, OpenSandboxError> =>
   Stream.suspend(() => {
-    const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
-    return Stream.map(
-      output,
-      (event): RunEvent =>
-        event._tag === "Exit"
-          ? { _tag: "Exit", exitCode: event.exitCode, message: event.exitCode === undefined ? "-1" : undefined }
-          : {
-              _tag: "Output",
-              stream: event.channel,
-              text: decoders[event.channel].decode(event.bytes, { stream: true }),
-              bytes: event.bytes
-            }
-    )
+    // A byte order mark is part of the text here.
+    const decoder = () => new TextDecoder("utf-8", { ignoreBOM: true })
+    const decoders = { stdout: decoder(), stderr: decoder() }
+    const eventsOf = (event: TerminalEvent): ReadonlyArray<RunEvent> => {
+      if (event._tag === "Output") {
+        const { bytes, channel } = event
+        return [{ _tag: "Output", stream: channel, text: decoders[channel].decode(bytes, { stream: true }), bytes }]
+      }
+      // Half a character, whose other half never came; its bytes were told.
+      const rest = (["stdout", "stderr"] as const).flatMap((stream): ReadonlyArray<RunEvent> => {
+        const text = decoders[stream].decode()
+        return text === "" ? [] : [{ _tag: "Output", stream, text, bytes: new Uint8Array() }]
+      })
+      const { exitCode } = event
+      return [...rest, { _tag: "Exit", exitCode, message: exitCode === undefined ? "-1" : undefined }]
+    }
+    return Stream.mapChunks(output, (events) => Chunk.fromIterable(Array.from(events).flatMap(eventsOf)))
   })
+
+/** Another client has taken a terminal. */
+export const isTakeover = (error: OpenSandboxError): boolean =>
+  error.reason === "Conflict" && error.code === "TAKEN_OVER"
 
 /** Runs a command behind a terminal's endpoint until its end; it does not outlive the stream. */
 export const terminalEvents = (
-  { execd }: ExecContext,
+  { execd, unstopped }: ExecContext,
   options: {
     readonly command?: string | undefined
     readonly cwd?: string | undefined
@@ -202,14 +216,23 @@ export const terminalEvents = (
   Stream.unwrapScoped(
     Effect.gen(function* () {
       const { command, cwd, pipe, timeout } = options
-      const id = yield* Effect.acquireRelease(execd.createTerminal({ command, cwd }), (id) =>
-        bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
-      )
-      const connection = yield* execd.attachTerminal(id, { pipe, reconnect: !pipe })
+      let takenOver = false
+      const id = yield* Effect.acquireRelease(execd.createTerminal({ command, cwd }), (id) => {
+        // It is another client's now.
+        if (takenOver) return Effect.void
+        const deleted = execd.deleteTerminal(id)
+        const orLater = Effect.onError(deleted, () => Effect.sync(() => unstopped.add(deleted)))
+        return bounded("deleting a terminal", "5 seconds", orLater)
+      })
+      const connection = yield* execd.attachTerminal(id, { pipe, reconnect: true })
       yield* onConnected(connection)
       const init: RunEvent = { _tag: "Init", commandId: id }
       const killed: RunEvent = { _tag: "Exit", message: "-1" }
-      const output = toRunEvents(connection.output)
+      const output = Stream.tapError(toRunEvents(connection.output), (error) =>
+        Effect.sync(() => {
+          takenOver = isTakeover(error)
+        })
+      )
       return Stream.concat(
         Stream.succeed(init),
         timeout === undefined
@@ -228,12 +251,13 @@ export const pipeDriver = (context: ExecContext, spec: Spec, execId: string): Dr
       pipe: true,
       command: exportVariables(
         Object.entries(env).map(([name, value]) => [name, typeof value === "string" ? value : Redacted.value(value)]),
-        script
+        // The pipe that is its input has no end.
+        spec.options.stdin === undefined ? `exec </dev/null\n${script}` : script
       ),
       cwd: spec.session === undefined ? spec.options.cwd : undefined,
       timeout: spec.options.timeout
     })
   ),
-  stop: context.execd.deleteTerminal,
+  stop: undefined,
   status: undefined
 })

@@ -24,7 +24,7 @@ import { OutputTail } from "../output.js"
 import type { CodeValue, ExecContext, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
 import { validate } from "./context.js"
 import { countExec } from "./counting.js"
-import { commandDriver, pipeDriver } from "./drivers.js"
+import { commandDriver, isTakeover, pipeDriver } from "./drivers.js"
 import {
   codeValue,
   event,
@@ -122,6 +122,7 @@ const live = (
 
       const stop = Effect.gen(function* () {
         if (state.starting === undefined || state.ended) return
+        if (driver.stop === undefined) return yield* Scope.close(connection, Exit.void)
         if (state.sentAt === undefined) yield* Fiber.interrupt(state.starting)
         else if (state.commandId === undefined) {
           yield* Fiber.await(state.starting).pipe(Effect.timeoutOption(commandIdTimeout))
@@ -342,6 +343,10 @@ const live = (
           return onLost(Option.getOrUndefined(error))
         }
         const refusal = error.value
+        if (isTakeover(refusal)) {
+          state.ended = true
+          return Effect.succeed(failed([], execError("TakenOver", refusal.description ?? refusal.message, refusal)))
+        }
         if (state.commandId === undefined && refusal.status !== undefined && refusal.status >= 300) {
           state.failure = { reason: "rejected", message: refusal.message }
           // Only an answer of the server's own says that nothing runs; a gateway's says nothing.

@@ -398,7 +398,7 @@ export const running = (
   context: ExecContext,
   spec: Spec,
   run: (onStarted: (location: Location) => Effect.Effect<void>) => Execution
-): Effect.Effect<RunningExec, ExecFailure, Scope.Scope> =>
+): Effect.Effect<RunningExec & { readonly location: Location }, ExecFailure, Scope.Scope> =>
   Effect.gen(function* () {
     let ended: Exit.Exit<ExecResult, ExecFailure> | undefined
     let progress = Deferred.unsafeMake<void>(FiberId.none)
@@ -409,7 +409,7 @@ export const running = (
     })
     const begun = yield* Deferred.make<Location, ExecFailure>()
     const scope = yield* Effect.scope
-    const fiber = yield* collectFrom(
+    const started = collectFrom(
       context,
       spec,
       run((location) => Effect.asVoid(Deferred.succeed(begun, location))),
@@ -427,7 +427,15 @@ export const running = (
       }),
       Effect.forkIn(scope)
     )
-    const location = yield* Deferred.await(begun)
+    const [fiber, location] = yield* Effect.uninterruptibleMask((restore) =>
+      Effect.flatMap(started, (fiber) =>
+        restore(Deferred.await(begun)).pipe(
+          // Whoever gives up waiting has no handle to stop it with.
+          Effect.onInterrupt(() => Fiber.interrupt(fiber)),
+          Effect.map((location) => [fiber, location] as const)
+        )
+      )
+    )
 
     const interrupted = Effect.fail(
       new ExecError({
@@ -468,6 +476,7 @@ export const running = (
     })
     return {
       ...views(output),
+      location,
       seq: location.seq,
       command: spec.command,
       result: Effect.flatMap(Fiber.await(fiber), settle),

@@ -118,6 +118,12 @@ export const toOutput = ({ payload }: LedgerEntry): Option.Option<OutputChunk> =
   )
 }
 
+/** The bytes of a chunk; `None` where it has only text, such as what stands for half a character. */
+export const chunkBytes = ({ bytes, text }: OutputChunk): Option.Option<Uint8Array> => {
+  const all = bytes ?? new TextEncoder().encode(text)
+  return all.length === 0 ? Option.none() : Option.some(all)
+}
+
 /** The bytes of a recorded piece of input or output. */
 export const bytesOf = (
   { payload }: LedgerEntry,

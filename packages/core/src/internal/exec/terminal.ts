@@ -10,27 +10,39 @@ import type { TerminalConnection } from "../../Execd.js"
 import { EventName } from "../../LedgerEvent.js"
 import type { OpenTerminal } from "../../Replay.js"
 import type { ExecFailure, SandboxFailure } from "../../SandboxError.js"
+import { SandboxError } from "../../SandboxError.js"
 import type { ExecContext, Spec } from "./context.js"
 import { terminalEvents } from "./drivers.js"
 import { execution } from "./execution.js"
 import { running } from "./handles.js"
-import { bytesOf, event, outputPayload } from "./record.js"
+import { bytesOf, chunkBytes, event, outputPayload, recordedOutput } from "./record.js"
 import { pipeError } from "./writable.js"
 
-/** The next piece of input; the source is paused until then, so that nothing piles up. */
-const nextInput = (input: TerminalInput): Effect.Effect<Uint8Array | string> =>
+/** The next piece of input, `None` at its end; the source is paused until then, so that nothing piles up. */
+const nextInput = (input: TerminalInput): Effect.Effect<Option.Option<Uint8Array | string>> =>
   Effect.async((resume) => {
-    const onData = (data: Uint8Array | string) => {
+    if (input.readableEnded === true) return resume(Effect.succeedNone)
+    const stop = () => {
+      input.off("data", onData)
+      input.off("end", onEnd)
       input.pause()
-      resume(Effect.succeed(data))
+    }
+    const onData = (data: Uint8Array | string) => {
+      stop()
+      resume(Effect.succeedSome(data))
+    }
+    const onEnd = () => {
+      stop()
+      resume(Effect.succeedNone)
     }
     input.once("data", onData)
+    input.once("end", onEnd)
     input.resume()
-    return Effect.sync(() => {
-      input.off("data", onData)
-      input.pause()
-    })
+    return Effect.sync(stop)
   })
+
+/** What a terminal takes for the end of the input. */
+const endOfInput = "\u0004"
 
 const writeTo = (output: TerminalOutput, bytes: Uint8Array): Effect.Effect<void, unknown> =>
   Effect.async((resume) => {
@@ -56,24 +68,49 @@ const windowSizes = (output: TerminalOutput): Stream.Stream<readonly [cols: numb
     { bufferSize: 1, strategy: "sliding" }
   )
 
-/** Types again what had been typed into a terminal that was open at the checkpoint. */
+/** However long somebody had paused, it is no use to wait longer for what the terminal printed meanwhile. */
+const longestPause = 1000
+
+/**
+ * Types again what had been typed into a terminal that was open at the checkpoint: each piece when as much has been printed as there was when
+ * it was typed, or as long after the piece before as it was then. A program that is typed to before it is there loses what it is told.
+ */
 const reconstruct = (
   context: ExecContext,
-  recorded: OpenTerminal,
+  { checkpoint, execId, sandboxId, seq, started }: OpenTerminal,
+  printed: () => number,
   write: (data: Uint8Array) => Effect.Effect<void, SandboxFailure>
 ): Effect.Effect<void, SandboxFailure> =>
-  context.ledger
-    .read({
-      sandboxId: recorded.sandboxId,
-      stepIdx: recorded.seq,
-      events: [EventName.execOutput],
-      after: recorded.started,
-      until: recorded.checkpoint
-    })
-    .pipe(
-      Stream.filterMap((entry) => bytesOf(entry, "stdin")),
-      Stream.runForEach(write)
+  Effect.suspend(() => {
+    let printedThen = 0
+    let last = started.ts
+    const untilPrinted = (wanted: number, millis: number): Effect.Effect<void> =>
+      Effect.suspend(() =>
+        printed() >= wanted || millis <= 0
+          ? Effect.void
+          : Effect.zipRight(Effect.sleep(10), untilPrinted(wanted, millis - 10))
+      )
+    return recordedOutput(context.ledger, { sandboxId, seq, execId, after: started, until: checkpoint }).pipe(
+      Stream.runForEach((entry) => {
+        const typed = bytesOf(entry, "stdin")
+        if (Option.isNone(typed)) {
+          printedThen += Option.match(bytesOf(entry, "stdout"), { onNone: () => 0, onSome: (_) => _.length })
+          return Effect.void
+        }
+        const pause = Math.min(entry.ts - last, longestPause)
+        last = entry.ts
+        return Effect.zipRight(untilPrinted(printedThen, pause), write(typed.value))
+      })
     )
+  })
+
+const isWindowLength = (length: number): boolean => Number.isInteger(length) && length >= 1 && length <= 65535
+
+/** A command that finds the window as it is to be: the process starts before anybody can tell the terminal. */
+const sized = (command: string | undefined, size: TerminalOptions["size"]): string | undefined =>
+  command === undefined || size === undefined
+    ? command
+    : `stty rows ${size.rows} cols ${size.cols} 2>/dev/null\n${command}`
 
 export const openTerminal = (
   context: ExecContext,
@@ -81,6 +118,15 @@ export const openTerminal = (
 ): Effect.Effect<Terminal, ExecFailure, Scope.Scope> =>
   Effect.gen(function* () {
     const { command, cwd, size } = options
+    if (size !== undefined && ![size.cols, size.rows].every(isWindowLength)) {
+      return yield* new SandboxError({
+        method: "Sandbox.openTerminal",
+        reason: "InvalidOptions",
+        description: "a window has from 1 to 65535 columns and rows",
+        sandboxId: context.sandbox.id
+      })
+    }
+    let printed = 0
     const connected = yield* Deferred.make<TerminalConnection>()
     const spec: Spec = {
       command: command ?? "bash",
@@ -88,23 +134,31 @@ export const openTerminal = (
       interactive: true,
       driver: (context) => ({
         prepare: Effect.succeed(
-          terminalEvents(context, { command, cwd, pipe: false }, (connection) =>
-            Effect.asVoid(Deferred.succeed(connected, connection))
+          Stream.mapChunks(
+            terminalEvents(context, { command: sized(command, size), cwd, pipe: false }, (connection) =>
+              Effect.asVoid(Deferred.succeed(connected, connection))
+            ),
+            (events) => {
+              for (const event of events) if (event._tag === "Output") printed += event.bytes?.length ?? 0
+              return events
+            }
           )
         ),
-        stop: context.execd.deleteTerminal,
+        stop: undefined,
         status: undefined
       })
     }
     // Looked at before the terminal is opened: a divergence empties the index.
     const { terminals } = yield* Ref.get(context.replay)
     const run = yield* running(context, spec, (onStarted) => execution(context, spec, onStarted))
-    const { seq } = run
+    const { execId, seq } = run.location
+    // Where it cannot be opened as it was to be, nobody has a handle to end it with.
+    const orEnd = <A, E, R>(self: Effect.Effect<A, E, R>) => Effect.onError(self, () => run.interrupt)
     // One that ended before it was connected to was replayed, or could not be started.
     const connection = yield* Effect.raceFirst(
       Effect.map(Deferred.await(connected), Option.some),
       Effect.as(run.result, Option.none<TerminalConnection>())
-    )
+    ).pipe(orEnd)
     const turn = yield* Effect.makeSemaphore(1)
 
     const write = (data: Uint8Array | string): Effect.Effect<void, SandboxFailure> =>
@@ -117,7 +171,7 @@ export const openTerminal = (
           return context.ledger
             .append(
               event(context, seq, EventName.execOutput, {
-                ...outputPayload(seq, { stream: "stdin", text, bytes }, undefined)
+                ...outputPayload(seq, { stream: "stdin", text, bytes }, execId)
               })
             )
             .pipe(Effect.zipRight(connection.write(bytes)), turn.withPermits(1))
@@ -129,11 +183,15 @@ export const openTerminal = (
     ): Effect.Effect<void, E> => (Option.isNone(connection) ? Effect.void : Effect.asVoid(use(connection.value)))
     const resize = (cols: number, rows: number) => onConnection((_) => _.resize(cols, rows))
 
-    if (size !== undefined) yield* resize(size.cols, size.rows)
     const recorded = terminals.get(seq)
-    if (recorded !== undefined && recorded.command === spec.command) yield* reconstruct(context, recorded, write)
+    yield* Effect.gen(function* () {
+      if (size !== undefined) yield* resize(size.cols, size.rows)
+      if (recorded !== undefined && recorded.command === spec.command) {
+        yield* reconstruct(context, recorded, () => printed, write)
+      }
+    }).pipe(orEnd)
 
-    const output = Stream.map(run.output, ({ bytes, text }) => bytes ?? new TextEncoder().encode(text))
+    const output = Stream.filterMap(run.output, chunkBytes)
     const exitCode = Effect.map(run.result, (result) => result.exitCode)
     const attach = (input: TerminalInput, target: TerminalOutput): Effect.Effect<number, ExecFailure> =>
       Effect.gen(function* () {
@@ -141,15 +199,21 @@ export const openTerminal = (
           Effect.sync(() => input.setRawMode?.(true)),
           () => Effect.sync(() => input.setRawMode?.(false))
         )
-        yield* Effect.forkScoped(Effect.forever(Effect.flatMap(nextInput(input), write)))
         yield* windowSizes(target).pipe(
-          Stream.runForEach(([cols, rows]) => resize(cols, rows)),
+          Stream.runForEach(([cols, rows]) => Effect.ignore(resize(cols, rows))),
           Effect.forkScoped
         )
-        yield* Stream.runForEach(output, (bytes) =>
+        const type: Effect.Effect<never, SandboxFailure> = Effect.flatMap(nextInput(input), (data) =>
+          Effect.flatMap(
+            // A key that a broken connection took along is for the person to press again; how the terminal ends is told by its output.
+            Effect.catchTag(write(Option.getOrElse(data, () => endOfInput)), "OpenSandboxError", () => Effect.void),
+            () => (Option.isNone(data) ? Effect.never : type)
+          )
+        )
+        const show = Stream.runForEach(output, (bytes) =>
           Effect.mapError(writeTo(target, bytes), (cause) => pipeError(context, spec, seq, cause))
         )
-        return yield* exitCode
+        return yield* Effect.raceFirst(Effect.zipRight(show, exitCode), type)
       }).pipe(Effect.scoped)
 
     return {

@@ -29,11 +29,15 @@ import { openSocket } from "./socket.js"
 const highWater = 1024 * 1024
 /** and goes on below this many. */
 const lowWater = 256 * 1024
+/** How long after the exit of the process the server has for the last of the output, and to end the connection. */
+const exitGrace = "2 seconds"
 /** The longest piece of stdin in one message. */
 const maxStdin = 64 * 1024
 
 /** @internal */
 export interface Attached extends Omit<TerminalConnection, "output"> {
+  /** Why the connection has ended, if it has: nothing can be sent any more. */
+  readonly ended: () => OpenSandboxError | undefined
   readonly pull: Effect.Effect<Chunk.Chunk<TerminalEvent>, Option.Option<OpenSandboxError>>
 }
 
@@ -90,6 +94,7 @@ const connect = (
     // what it holds is bounded by `highWater`: the socket is paused then
     const mailbox = yield* Mailbox.make<TerminalEvent, OpenSandboxError>()
     const connected = yield* Deferred.make<"pty" | "pipe", OpenSandboxError>()
+    const exited = yield* Deferred.make<void>()
     const waiting = new Set<Deferred.Deferred<void, OpenSandboxError>>()
     const pongs = new Set<Deferred.Deferred<void, OpenSandboxError>>()
     let isConnected = false
@@ -151,6 +156,7 @@ const connect = (
         }
         case "Exit":
           exit = message
+          Deferred.unsafeDone(exited, Exit.void)
           return
         case "Error":
           reported = message
@@ -185,6 +191,19 @@ const connect = (
     })
 
     pauseWhenFull()
+
+    /** The exit is the last word, whether or not the server ends the connection. */
+    const hangUp: Effect.Effect<void> = Effect.suspend(() => {
+      const seen = position
+      return Effect.sleep(exitGrace).pipe(
+        Effect.flatMap(() => {
+          if (paused || seen !== position) return hangUp
+          finish(new OpenSandboxError({ ...at, reason: "Transport", description: "the process has ended" }))
+          return Effect.sync(() => socket.terminate())
+        })
+      )
+    })
+    yield* Effect.forkScoped(Effect.interruptible(Effect.zipRight(Deferred.await(exited), hangUp)))
 
     const idleMillis = Duration.toMillis(idleTimeout)
     const beat = Effect.sync(() => {
@@ -249,6 +268,7 @@ const connect = (
 
     return {
       mode,
+      ended: () => ended,
       pull: mailbox.takeAll.pipe(
         Effect.mapError(Option.some),
         Effect.flatMap(([events, done]) => {

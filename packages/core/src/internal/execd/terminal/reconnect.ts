@@ -41,6 +41,7 @@ export const attachReconnecting = (
     let position = options.since ?? 0
     // since the last output
     let attempts = 0
+    let reopened = false
     // whether what comes next has to follow on `position`
     let resumed = false
     let given: OpenSandboxError | undefined
@@ -55,13 +56,17 @@ export const attachReconnecting = (
         return Effect.zipRight(usable.open, Effect.fail(error))
       })
 
+    const mixed = "output came while the connection was lost, and execd does not tell which of the pipes it came from"
+
     const reopen = Effect.gen(function* () {
-      const { running } = yield* info
+      const { outputOffset, running } = yield* info
       // to attach would start it anew
       if (!running) {
         return yield* giveUp(lostFor("the process ended while the connection was lost; its exit code is not known"))
       }
+      if (options.pipe === true && outputOffset !== position) return yield* giveUp(lostFor(mixed))
       current = yield* open({ pipe: options.pipe, since: position, takeover: true })
+      reopened = true
       resumed = true
       yield* usable.open
     })
@@ -89,6 +94,7 @@ export const attachReconnecting = (
           if (resumed && missing > 0) {
             return giveUp(lostFor(`${missing} bytes of output are lost: execd no longer has them`))
           }
+          if (reopened && event.replayed && options.pipe === true) return giveUp(lostFor(mixed))
           attempts = 0
           resumed = true
           position = event.offset
@@ -111,11 +117,22 @@ export const attachReconnecting = (
       )
     )
 
-    const using = (use: (attached: Attached) => Effect.Effect<void, OpenSandboxError>) =>
-      usable.whenOpen(Effect.suspend(() => (given === undefined ? use(current.attached) : Effect.fail(given))))
+    const using = (
+      use: (attached: Attached) => Effect.Effect<void, OpenSandboxError>
+    ): Effect.Effect<void, OpenSandboxError> =>
+      usable.whenOpen(
+        Effect.suspend(() => {
+          if (given !== undefined) return Effect.fail(given)
+          const ended = current.attached.ended()
+          if (ended === undefined || !isLost(ended)) return use(current.attached)
+          // nobody has noticed yet, and nothing was sent
+          return Effect.zipRight(usable.close, using(use))
+        })
+      )
 
     return {
       mode: current.attached.mode,
+      ended: () => given,
       pull,
       write: (data) => using(({ write }) => write(data)),
       resize: (cols, rows) => using(({ resize }) => resize(cols, rows)),

@@ -66,7 +66,7 @@ export const makeTerminals = (
       options.reconnect === true
         ? attachReconnecting(caller, terminalId, options, terminal(terminalId))
         : attach(caller, terminalId, options),
-      ({ pull, ...connection }) => ({ ...connection, output: Stream.repeatEffectChunkOption(pull) })
+      ({ ended: _ended, pull, ...connection }) => ({ ...connection, output: Stream.repeatEffectChunkOption(pull) })
     ).pipe(span("attachTerminal", { "terminal.id": terminalId, "terminal.pipe": options.pipe === true }))
 
   return { createTerminal, terminal, deleteTerminal, attachTerminal }
