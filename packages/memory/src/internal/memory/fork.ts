@@ -12,10 +12,8 @@ import * as Ref from "../../ResourceRef.js"
 import type { SemanticMemory } from "../../SemanticMemory.js"
 import type { WorkingMemory } from "../../WorkingMemory.js"
 
-const method = "Memory.fork"
-
 /** The resource that a fork of this one makes: of the same team. */
-export const childOf = (parent: ResourceRef, childResourceId: string) =>
+export const childOf = (method: string, parent: ResourceRef, childResourceId: string) =>
   Effect.gen(function* () {
     const from = yield* Ref.validate(method, parent)
     const to = yield* Ref.validate(method, { ...from, resourceId: childResourceId })
@@ -31,7 +29,7 @@ export const fork = (
   childResourceId: string
 ) =>
   Effect.gen(function* () {
-    const { from, to } = yield* childOf(parent, childResourceId)
+    const { from, to } = yield* childOf("Memory.fork", parent, childResourceId)
     const prunable = Option.flatMap(semantic, (provider) => provider.prunable)
     const transaction = Option.flatMap(semantic, (provider) => provider.transaction)
     const copyWorking = working.copy(from, to)

@@ -1,0 +1,1 @@
+export * as MemoryToolkit from "./MemoryToolkit.js"
