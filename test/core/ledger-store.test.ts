@@ -21,13 +21,15 @@ const error = (reason: LedgerError.LedgerErrorReason) =>
 const backend = (overrides: Partial<LedgerStore.LedgerStore>) => {
   const batches: Array<ReadonlyArray<LedgerStore.NewRow>> = []
   let id = 0
+  const append: LedgerStore.LedgerStore["append"] = (rows) =>
+    Effect.sync(() => {
+      batches.push(rows)
+      return rows.map(({ ts }) => ({ ts, id: ++id }))
+    })
   const store: LedgerStore.LedgerStore = {
     restrictedJson: false,
-    append: (rows) =>
-      Effect.sync(() => {
-        batches.push(rows)
-        return rows.map(({ ts }) => ({ ts, id: ++id }))
-      }),
+    append,
+    restore: append,
     joined: Effect.succeed(false),
     page: () => Effect.succeed({ rows: [], next: undefined }),
     rowAt: () => Effect.succeed(Option.none()),
@@ -454,7 +456,10 @@ describe("LedgerStore.makeLedger", () => {
         yield* ledger.environment("env")
         yield* ledger.environments
         yield* ledger.deleteEnvironment("env")
+        const exported = yield* Stream.runCollect(ledger.exportSandbox(base.sandboxId))
         yield* ledger.deleteSandbox(base.sandboxId)
+        yield* ledger.importSandboxes(Stream.fromChunk(exported))
+        yield* ledger.prune({ before: 0 })
       }).pipe(Effect.provide(Ledger.layerMemory), Effect.withTracer(tracer))
       assert.deepStrictEqual(
         spans.map(({ name }) => name),
@@ -471,7 +476,10 @@ describe("LedgerStore.makeLedger", () => {
           "environment",
           "environments",
           "deleteEnvironment",
-          "deleteSandbox"
+          "exportSandbox",
+          "deleteSandbox",
+          "importSandboxes",
+          "prune"
         ].map((method) => `Ledger.${method}`)
       )
       assert.strictEqual(spans[0]?.attributes.get("sandglass.sandbox.id"), base.sandboxId)

@@ -162,6 +162,17 @@ export interface Pruned {
 }
 
 /**
+ * A session that was imported.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Imported {
+  readonly sandboxId: string
+  readonly entries: number
+}
+
+/**
  * A prepared environment: the snapshot that `Sandboxes.environment` built.
  *
  * @since 0.1.0
@@ -256,6 +267,24 @@ export class Ledger extends Context.Tag("@sandglass/core/Ledger")<
      * between, what was removed is gone, and the next call goes on.
      */
     readonly prune: (options: PruneOptions) => Effect.Effect<Pruned, LedgerError>
+    /**
+     * A session as NDJSON, as it is at this moment: a line that says what follows, one for each entry as `read` gives it,
+     * and one that says that this was all. It is the same text whatever the ledger is kept in: the keys of objects are
+     * sorted, ids are left out, and where a checkpoint refers to an entry it is by the entry's number. Fails with
+     * `NotFound` where the ledger has nothing of the sandbox.
+     */
+    readonly exportSandbox: (sandboxId: string) => Stream.Stream<string, LedgerError>
+    /**
+     * Stores what exports wrote, one session after the other, in text or bytes cut anywhere: with the `ts` and the order
+     * that the entries had, and ids of this ledger. What is read, or exported again, is the same.
+     *
+     * A session is imported whole or not at all. Fails with `InvalidImport` at the first line that is not right, and with
+     * `AlreadyExists` where the ledger has entries of the sandbox; the sessions before that one stay. Only a process that
+     * is killed leaves a part behind, for `deleteSandbox` with `force`.
+     */
+    readonly importSandboxes: <E, R>(
+      ndjson: Stream.Stream<string | Uint8Array, E, R>
+    ) => Effect.Effect<ReadonlyArray<Imported>, LedgerError | E, R>
     readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>
     /** By name. */
     readonly environments: Effect.Effect<ReadonlyArray<EnvironmentRecord>, LedgerError>

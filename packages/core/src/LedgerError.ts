@@ -21,6 +21,9 @@ export const TypeId = "~@sandglass/core/LedgerError"
  * - `InvalidEvent`: the event cannot be stored as given (see `rejected`); nothing of *it* was written
  * - `InvalidQuery`: a filter, a limit or a cursor makes no sense
  * - `StillRunning`: a session that has not ended is not deleted
+ * - `NotFound`: there is no such session to export
+ * - `AlreadyExists`: the session to import is there already
+ * - `InvalidImport`: a line of an import is not what an export writes (see `line`), or lines are missing
  * - `Unknown`: anything else; look at `cause`
  *
  * @since 0.1.0
@@ -33,6 +36,9 @@ export const LedgerErrorReason = Schema.Literal(
   "InvalidEvent",
   "InvalidQuery",
   "StillRunning",
+  "NotFound",
+  "AlreadyExists",
+  "InvalidImport",
   "Unknown"
 )
 
@@ -55,6 +61,8 @@ export class LedgerError extends Schema.TaggedError<LedgerError>("@sandglass/cor
   description: Schema.optional(Schema.String),
   /** For `appendAll`: the positions in the given batch that were not stored; all others were. */
   rejected: Schema.optional(Schema.Array(Schema.Struct({ index: Schema.Number, description: Schema.String }))),
+  /** For `importSandboxes`: the line that is wrong, counted from 1. */
+  line: Schema.optional(Schema.Number),
   cause: Schema.optional(Schema.Defect)
 }) {
   /**

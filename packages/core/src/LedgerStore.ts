@@ -140,6 +140,8 @@ export interface LedgerStore {
    * and that it may be the fault of some of the rows: those of other callers are then tried without them.
    */
   readonly append: (rows: NonEmptyReadonlyArray<NewRow>) => Effect.Effect<ReadonlyArray<Cursor>, LedgerError>
+  /** As `append`, but rows keep their `ts`, whatever is there already: those of a session that was exported elsewhere. */
+  readonly restore: (rows: NonEmptyReadonlyArray<NewRow>) => Effect.Effect<ReadonlyArray<Cursor>, LedgerError>
   /**
    * Whether the calling fiber is in a transaction of its own that `append` joins. Its rows are then not merged with
    * those of other fibers into one commit.
@@ -160,7 +162,8 @@ export interface LedgerStore {
   /**
    * Removes so many rows of one session at most, all of them or none, and returns how many; fewer than `limit` says that
    * none are left. Rows that tell of a checkpoint go first, and those that tell of the session's beginning and end last:
-   * a session that is removed in part is listed until it is gone, and cannot be resumed.
+   * a session that is removed in part is listed until it is gone, and cannot be resumed. A store that nobody waits for
+   * meanwhile may remove all rows at once.
    */
   readonly remove: (sandboxId: string, limit: number) => Effect.Effect<number, LedgerError>
   readonly environment: (name: string) => Effect.Effect<Option.Option<EnvironmentRecord>, LedgerError>

@@ -78,12 +78,15 @@ export const make = Effect.fnUntraced(function* (
     verify: options.verify
   })
   yield* migrate(dialect, transactions)
-  const { append, ...writes } = dialect.writes(transactions)
+  const { append, restore, ...writes } = dialect.writes(transactions)
   const { committed } = options
+  const telling = (insert: typeof append): typeof append =>
+    committed === undefined ? insert : (rows) => Effect.zipLeft(insert(rows), committed)
   return yield* makeLedger({
     restrictedJson: dialect.restrictedJson,
     joined: transactions.joined,
-    append: committed === undefined ? append : (rows) => Effect.zipLeft(append(rows), committed),
+    append: telling(append),
+    restore: telling(restore),
     ...writes,
     ...Queries.make(dialect, transactions),
     ...Environments.make(dialect, transactions),

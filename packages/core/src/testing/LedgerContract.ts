@@ -11,6 +11,7 @@ import type * as Layer from "effect/Layer"
 import { appending } from "../internal/ledgerContract/append.js"
 import { checkpoints } from "../internal/ledgerContract/checkpoints.js"
 import { environments } from "../internal/ledgerContract/environments.js"
+import { exporting } from "../internal/ledgerContract/export.js"
 import { legacy } from "../internal/ledgerContract/legacy.js"
 import { reading } from "../internal/ledgerContract/read.js"
 import { retention } from "../internal/ledgerContract/retention.js"
@@ -68,6 +69,7 @@ export const suite = <E, E2 = never>(
     checkpoints(it)
     environments(it)
     retention(it)
+    exporting(it)
     legacy(it)
     if (capabilities.second !== undefined) {
       secondHandle(it, capabilities.second)

@@ -12,17 +12,15 @@ import type { LedgerStore } from "../../LedgerStore.js"
 import * as Appending from "./appending.js"
 import { encodeText } from "./codec.js"
 import { decodeEnvironment, encodeEnvironment, toDetails } from "./entries.js"
+import * as Exporting from "./exporting.js"
+import * as Importing from "./importing.js"
+import { inMethod } from "./inMethod.js"
 import { checkCursor, checkIndex, checkPrune, checkRead, checkSandboxes, checkTail } from "./queries.js"
 import * as Reading from "./reading.js"
 import * as Removing from "./removing.js"
 import * as Tailing from "./tailing.js"
 
 type Attributes = Readonly<Record<string, unknown>>
-
-const inMethod =
-  (method: string) =>
-  ({ cause, description, reason, rejected }: LedgerError): LedgerError =>
-    new LedgerError({ method, reason, description, rejected, cause })
 
 const span =
   (method: string, attributes: Attributes) =>
@@ -70,6 +68,7 @@ const checkBuiltAt = (builtAt: number): Effect.Effect<void, LedgerError> =>
 export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
   const tails = Tailing.make(store)
   const appendAll = Appending.make(store, tails.poke)
+  const importSandboxes = Importing.make(store, tails.poke)
   return {
     append: (event) =>
       Effect.suspend(() => appendAll([event])).pipe(
@@ -134,6 +133,10 @@ export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
         Effect.zipRight(Removing.prune(store, options)),
         span("prune", { "sandglass.sandbox.name": options.name })
       ),
+    exportSandbox: (sandboxId) =>
+      Exporting.exportSandbox(store, sandboxId).pipe(streamSpan("exportSandbox", ofSandbox(sandboxId))),
+    importSandboxes: <E, R>(ndjson: Stream.Stream<string | Uint8Array, E, R>) =>
+      Effect.withSpan(importSandboxes(ndjson), "Ledger.importSandboxes", { captureStackTrace: false }),
     environment: (name) =>
       store
         .environment(encodeText(name))

@@ -22,7 +22,7 @@ const rowsPerCommit = 2_000
 const sessionsPerPage = 200
 
 /** `sandboxId` as it is stored. */
-const removeRows = (store: LedgerStore, sandboxId: string): Effect.Effect<number, LedgerError> =>
+export const removeRows = (store: LedgerStore, sandboxId: string): Effect.Effect<number, LedgerError> =>
   Effect.gen(function* () {
     let removed = 0
     while (true) {

@@ -7,8 +7,14 @@ import type { Transactions } from "./transactions.js"
 export interface Dialect {
   readonly restrictedJson: boolean
   readonly param: (position: number) => string
-  /** A column that must not make the database choose an index. */
-  readonly unindexed: (column: string) => string
+  /** A condition, beginning with a column, that rows are checked against, and that must not make the database choose an index. */
+  readonly filter: (condition: string) => string
+  /** At most so many rows of those that an index gives in order, whatever the database thinks of their number. */
+  readonly limit: (param: string) => string
+  /** `ts` in the order of the whole ledger, so that its index serves no query for one session or one name. */
+  readonly ledgerTs: string
+  /** The columns of an index in that order. */
+  readonly ledgerIndex: string
   /** What to select of an event. */
   readonly columns: string
   readonly payloadText: string
@@ -28,5 +34,5 @@ export interface Dialect {
   readonly presentNames: string
   /** Until the end of the transaction nobody else migrates, where a transaction that writes does not see to that. */
   readonly migrationLock: string | undefined
-  readonly writes: (transactions: Transactions) => Pick<LedgerStore, "append" | "remove" | "settledId">
+  readonly writes: (transactions: Transactions) => Pick<LedgerStore, "append" | "restore" | "remove" | "settledId">
 }

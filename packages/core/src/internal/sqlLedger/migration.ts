@@ -8,28 +8,29 @@ import type { Dialect } from "./dialect.js"
 import type { Transactions } from "./transactions.js"
 import { execute } from "./transactions.js"
 
-const indexes: ReadonlyArray<readonly [name: string, on: string]> = [
+const indexesOf = ({ ledgerIndex }: Dialect): ReadonlyArray<readonly [name: string, on: string]> => [
   ["alineo_events_name_sandbox_ts", "alineo_events(name, sandbox_id, ts, id)"],
   ["sandglass_events_sandbox", "alineo_events(sandbox_id, ts, id)"],
   ["sandglass_events_step", "alineo_events(sandbox_id, step_idx, ts, id)"],
-  ["sandglass_events_ts", "alineo_events(ts, id)"],
+  ["sandglass_events_ts", `alineo_events${ledgerIndex}`],
   ["sandglass_events_no_output", `alineo_events(sandbox_id, ts, id) WHERE ${noOutput}`],
   ["sandglass_events_milestones", `alineo_events(sandbox_id, ts, id) WHERE ${milestone}`],
-  ["sandglass_events_created", `alineo_events(ts, id) WHERE ${created}`],
+  ["sandglass_events_created", `alineo_events${ledgerIndex} WHERE ${created}`],
   ["sandglass_events_created_name", `alineo_events(name, ts, id) WHERE ${created}`]
 ]
 
 const outdatedIndexes = ["alineo_events_sandbox_id", "alineo_events_name"]
 
-const createIndexes = indexes.map(([name, on]) => `CREATE INDEX IF NOT EXISTS ${name} ON ${on}`)
 const dropIndexes = outdatedIndexes.map((name) => `DROP INDEX IF EXISTS ${name}`)
 
-const missing = (tables: ReadonlyArray<string>, present: ReadonlyArray<string>): ReadonlyArray<string> => {
+const missing = (dialect: Dialect, present: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const { tables } = dialect
+  const indexes = indexesOf(dialect)
   const complete =
     tables.every((ddl) => present.some((name) => ddl.includes(` ${name} (`))) &&
     indexes.every(([name]) => present.includes(name))
   return [
-    ...(complete ? [] : [...tables, ...createIndexes]),
+    ...(complete ? [] : [...tables, ...indexes.map(([name, on]) => `CREATE INDEX IF NOT EXISTS ${name} ON ${on}`)]),
     ...(outdatedIndexes.some((name) => present.includes(name)) ? dropIndexes : [])
   ]
 }
@@ -40,7 +41,7 @@ const namesOf = (present: ReadonlyArray<{ readonly name?: unknown }>): ReadonlyA
 export const migrate = (dialect: Dialect, { read, write }: Transactions): Effect.Effect<void, LedgerError> => {
   const complete = Effect.map(
     read<{ readonly name: unknown }>(dialect.presentNames),
-    (present) => missing(dialect.tables, namesOf(present)).length === 0
+    (present) => missing(dialect, namesOf(present)).length === 0
   )
   const create = write(
     Effect.fnUntraced(function* (connection) {
@@ -48,7 +49,7 @@ export const migrate = (dialect: Dialect, { read, write }: Transactions): Effect
         yield* execute(connection, dialect.migrationLock)
       }
       const present = yield* execute(connection, dialect.presentNames)
-      yield* Effect.forEach(missing(dialect.tables, namesOf(present)), (ddl) => execute(connection, ddl), {
+      yield* Effect.forEach(missing(dialect, namesOf(present)), (ddl) => execute(connection, ddl), {
         discard: true
       })
     })

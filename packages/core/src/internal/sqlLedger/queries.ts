@@ -30,7 +30,7 @@ export const make = (
     offset: number
   ): Effect.Effect<Cursor | undefined, LedgerError> => {
     const statement = new Statement(dialect)
-    const text = selectPage(statement, "ts, id", () => [...conditions], range, { count: 1, offset })
+    const text = selectPage(statement, "ts, id", () => [...conditions], range, { count: 1, offset }, dialect.ledgerTs)
     return Effect.map(read<{ readonly ts: unknown; readonly id: unknown }>(text, statement.params), ([row]) =>
       row === undefined ? undefined : toCursor(row)
     )
@@ -54,7 +54,8 @@ export const make = (
         dialect.columns,
         () => filterConditions(statement, query),
         { ...query, until },
-        { count: query.limit }
+        { count: query.limit },
+        query.sandboxId === undefined ? dialect.ledgerTs : "ts"
       )
       const rows = yield* read<EventRow>(text, statement.params)
       return pageOf(rows.map(toRow), query.limit, toCursor, end)
@@ -68,13 +69,13 @@ export const make = (
       const { sandboxId, stepIdx, ...others } = query
       const conditions = filterConditions(statement, others)
       if (sandboxId !== undefined) {
-        conditions.push(`${dialect.unindexed("sandbox_id")} = ${statement.param(sandboxId)}`)
+        conditions.push(dialect.filter(`sandbox_id = ${statement.param(sandboxId)}`))
       }
       if (stepIdx !== undefined) {
-        conditions.push(`${dialect.unindexed("step_idx")} = ${statement.param(stepIdx)}`)
+        conditions.push(dialect.filter(`step_idx = ${statement.param(stepIdx)}`))
       }
-      const text = `SELECT ${dialect.columns} FROM alineo_events${where([...range, ...conditions])} ORDER BY id LIMIT ${statement.param(
-        query.limit
+      const text = `SELECT ${dialect.columns} FROM alineo_events${where([...range, ...conditions])} ORDER BY id LIMIT ${dialect.limit(
+        statement.param(query.limit)
       )}`
       const rows = (yield* read<EventRow>(text, statement.params)).map(toRow)
       const last = rows[rows.length - 1]
@@ -90,9 +91,7 @@ export const make = (
       // Nothing of this sandbox for a while: one look into its index says where it goes on.
       const jump = new Statement(dialect)
       const found = yield* read<{ readonly id: unknown }>(
-        `SELECT min(id + 0) AS id FROM alineo_events WHERE sandbox_id = ${jump.param(sandboxId)} AND ${dialect.unindexed(
-          "id"
-        )} > ${jump.param(end)}`,
+        `SELECT min(id + 0) AS id FROM alineo_events WHERE sandbox_id = ${jump.param(sandboxId)} AND ${dialect.filter(`id > ${jump.param(end)}`)}`,
         jump.params
       )
       const next = integer(found[0]?.id, Number.POSITIVE_INFINITY)
@@ -117,8 +116,8 @@ export const make = (
             conditions.push(milestone, `sandbox_id = ${statement.param(sandboxId)}`)
           }
           if (name !== undefined) {
-            const column = sandboxId === undefined ? "name" : dialect.unindexed("name")
-            conditions.push(`${column} = ${statement.param(name)}`)
+            const condition = `name = ${statement.param(name)}`
+            conditions.push(sandboxId === undefined ? condition : dialect.filter(condition))
           }
           for (const id of [runId, resourceId]) {
             if (id === undefined || !isPlainJson(id)) continue
@@ -139,7 +138,8 @@ export const make = (
           return conditions
         },
         { ...range, until: end },
-        { count: query.limit }
+        { count: query.limit },
+        sandboxId === undefined && name === undefined ? dialect.ledgerTs : "ts"
       )
       const found = yield* read<SessionEventRow>(text, statement.params)
       return pageOf(found.map(toSession), query.limit, ({ created }) => toCursor(created), end)

@@ -3,6 +3,7 @@
  */
 import * as Arr from "effect/Array"
 import * as Effect from "effect/Effect"
+import { identity } from "effect/Function"
 import type { LedgerStore, NewRow } from "../../LedgerStore.js"
 import type { SqlFailure } from "../../SqlStore.js"
 import type { Dialect } from "./dialect.js"
@@ -29,7 +30,8 @@ const tables = [
   "CREATE TABLE IF NOT EXISTS sandglass_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 ]
 
-const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
+/** `earliestTs` selects the time that no row may be before. */
+const makeInsert = ({ write }: Transactions, earliestTs: string): LedgerStore["append"] => {
   const inBatches = makeInBatches(insertText)
   /** An id that was in the table after its floor was last raised, as far as this handle knows. */
   let knownId = 0
@@ -63,7 +65,7 @@ const makeAppend = ({ write }: Transactions): LedgerStore["append"] => {
             }
           )
         )
-      return execute(connection, latest).pipe(
+      return execute(connection, earliestTs).pipe(
         Effect.flatMap(([row]) => {
           earliest = Math.ceil(Number(row?.["ts"] ?? Number.NEGATIVE_INFINITY))
           return insertAll()
@@ -102,7 +104,10 @@ const makeRemove =
 export const sqlite: Dialect = {
   restrictedJson: false,
   param: () => "?",
-  unindexed: (column) => `+${column}`,
+  filter: (condition) => `+${condition}`,
+  limit: identity,
+  ledgerTs: "ts",
+  ledgerIndex: "(ts, id)",
   columns: `id, ${insertColumns}`,
   payloadText: "payload",
   contains: (column, text) => `instr(${column}, ${text}) > 0`,
@@ -116,7 +121,8 @@ export const sqlite: Dialect = {
   presentNames: "SELECT name FROM sqlite_master",
   migrationLock: undefined,
   writes: (transactions) => ({
-    append: makeAppend(transactions),
+    append: makeInsert(transactions, latest),
+    restore: makeInsert(transactions, "SELECT NULL AS ts"),
     remove: makeRemove(transactions),
     settledId: Effect.map(
       transactions.read<{ readonly id: unknown }>("SELECT max(id) AS id FROM alineo_events"),

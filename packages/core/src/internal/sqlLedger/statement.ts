@@ -32,11 +32,11 @@ export const filterConditions = (statement: Statement, filter: RowFilter): Array
     conditions.push(`sandbox_id = ${statement.param(filter.sandboxId)}`)
   }
   if (filter.stepIdx !== undefined) {
-    const column = filter.sandboxId === undefined ? dialect.unindexed("step_idx") : "step_idx"
-    conditions.push(`${column} = ${statement.param(filter.stepIdx)}`)
+    const condition = `step_idx = ${statement.param(filter.stepIdx)}`
+    conditions.push(filter.sandboxId === undefined ? dialect.filter(condition) : condition)
   }
   if (filter.name !== undefined) {
-    conditions.push(`${dialect.unindexed("name")} = ${statement.param(filter.name)}`)
+    conditions.push(dialect.filter(`name = ${statement.param(filter.name)}`))
   }
   if (filter.events !== undefined) {
     conditions.push(
@@ -79,10 +79,10 @@ const placeOf = (statement: Statement, cursor: Cursor): Place => ({
   id: () => statement.param(cursor.id)
 })
 
-/** Beyond a place, in either direction, the place itself included or not. */
-const beyond = (statement: Statement, comparison: "<" | "<=" | ">" | ">=", { id, ts }: Place): string =>
+/** Beyond a place, in either direction, the place itself included or not. `column` is what stands for `ts`. */
+const beyond = (statement: Statement, comparison: "<" | "<=" | ">" | ">=", { id, ts }: Place, column = "ts"): string =>
   statement.dialect.comparesPairs
-    ? `(ts, id) ${comparison} (${ts()}, ${id()})`
+    ? `(${column}, id) ${comparison} (${ts()}, ${id()})`
     : `ts ${comparison[0]}= ${ts()} AND (ts ${comparison[0]} ${ts()} OR id ${comparison} ${id()})`
 
 export const before = (statement: Statement, cursor: Cursor): string =>
@@ -91,13 +91,15 @@ export const before = (statement: Statement, cursor: Cursor): string =>
 /**
  * A page in `(ts, id)` order. SQLite does not use an index for a comparison of pairs when one of them is the rowid, and
  * would walk through all rows of one millisecond for each page that begins inside it: there it takes two searches.
+ * `column` is `ts`, or what stands for it in the order of the whole ledger.
  */
 export const selectPage = (
   statement: Statement,
   select: string,
   conditions: () => Array<string>,
   range: Pick<PageQuery, "order" | "after" | "until">,
-  limit: { readonly count: number; readonly offset?: number }
+  limit: { readonly count: number; readonly offset?: number },
+  column: string
 ): string => {
   const { order, until } = range
   // A page without a cursor is a search all the same.
@@ -109,13 +111,13 @@ export const selectPage = (
       : placeOf(statement, range.after)
   const [further, direction] = order === "asc" ? [">" as const, "ASC"] : ["<" as const, "DESC"]
   const end = (): Array<string> =>
-    until === undefined ? [] : [beyond(statement, order === "asc" ? "<=" : ">=", placeOf(statement, until))]
+    until === undefined ? [] : [beyond(statement, order === "asc" ? "<=" : ">=", placeOf(statement, until), column)]
   const { count, offset = 0 } = limit
-  const slice =
-    offset === 0 ? () => statement.param(count) : () => `${statement.param(count)} OFFSET ${statement.param(offset)}`
-  const sorted = `ORDER BY ts ${direction}, id ${direction}`
+  const limited = () => statement.dialect.limit(statement.param(count))
+  const slice = offset === 0 ? limited : () => `${limited()} OFFSET ${statement.param(offset)}`
+  const sorted = `ORDER BY ${column} ${direction}, id ${direction}`
   if (statement.dialect.comparesPairs) {
-    const all = [...conditions(), beyond(statement, further, after), ...end()]
+    const all = [...conditions(), beyond(statement, further, after, column), ...end()]
     return `SELECT ${select} FROM alineo_events${where(all)} ${sorted} LIMIT ${slice()}`
   }
   const half = (condition: () => string, order: string): string =>
