@@ -3,5 +3,6 @@
  *
  * @since 0.1.0
  */
+export * as ConversationsContract from "./ConversationsContract.js"
 export * as SemanticMemoryContract from "./SemanticMemoryContract.js"
 export * as WorkingMemoryContract from "./WorkingMemoryContract.js"

@@ -1,0 +1,134 @@
+/**
+ * The columns of the tables: what is selected, and what a row is made of. Postgres gives 64-bit integers as text.
+ */
+import type { Role } from "../../Conversation.js"
+import type { ConversationRow, MessageRow, StoredMessage, UsageRow } from "../../ConversationStore.js"
+import type { Dialect } from "../sql/dialect.js"
+
+export type Row = Readonly<Record<string, unknown>>
+
+/** JSON is written as text and read as text: what a driver makes of it is its own affair. */
+const selected = ({ name }: Dialect, columns: ReadonlyArray<string>, documents: ReadonlyArray<string>): string =>
+  [...columns, ...documents.map((column) => (name === "postgres" ? `${column}::text AS ${column}` : column))].join(", ")
+
+export const conversationColumns = ["id", "user_id", "agent_id", "title", "created_at", "last_activity", "metadata"]
+
+export const selectConversation = (dialect: Dialect): string =>
+  selected(dialect, conversationColumns.slice(0, -1), ["metadata"])
+
+export const messageColumns = [
+  "id",
+  "conversation_id",
+  "role",
+  "content",
+  "timestamp",
+  "model",
+  "tool_call_id",
+  "name",
+  "prompt_tokens",
+  "completion_tokens",
+  "total_tokens",
+  "cache_read_tokens",
+  "cache_creation_tokens",
+  "tool_calls",
+  "metadata"
+]
+
+export const selectMessage = (dialect: Dialect): string =>
+  selected(dialect, ["seq", ...messageColumns.slice(0, -2)], ["tool_calls", "metadata"])
+
+export const conversationParams = (row: ConversationRow) => [
+  row.id,
+  row.userId,
+  row.agentId,
+  row.title,
+  row.createdAt,
+  row.lastActivity,
+  row.metadata
+]
+
+/** Appends the values of `messageColumns`. */
+export const pushMessageParams = (params: Array<unknown>, row: MessageRow): void => {
+  params.push(
+    row.id,
+    row.conversationId,
+    row.role,
+    row.content,
+    row.timestamp,
+    row.model,
+    row.toolCallId,
+    row.name,
+    row.promptTokens,
+    row.completionTokens,
+    row.totalTokens,
+    row.cacheReadTokens,
+    row.cacheCreationTokens,
+    row.toolCalls,
+    row.metadata
+  )
+}
+
+const text = (value: unknown): string => (typeof value === "string" ? value : String(value))
+
+const optionalText = (value: unknown): string | null => (value === null || value === undefined ? null : text(value))
+
+const optionalNumber = (value: unknown): number | null => (value === null || value === undefined ? null : Number(value))
+
+export const toConversationRow = (row: Row): ConversationRow => ({
+  id: text(row["id"]),
+  userId: text(row["user_id"]),
+  agentId: optionalText(row["agent_id"]),
+  title: optionalText(row["title"]),
+  createdAt: Number(row["created_at"]),
+  lastActivity: Number(row["last_activity"]),
+  metadata: optionalText(row["metadata"])
+})
+
+export const toStoredMessage = (row: Row): StoredMessage => ({
+  seq: Number(row["seq"]),
+  id: text(row["id"]),
+  conversationId: text(row["conversation_id"]),
+  // The table allows no other.
+  role: row["role"] as Role,
+  content: text(row["content"]),
+  timestamp: Number(row["timestamp"]),
+  model: optionalText(row["model"]),
+  toolCallId: optionalText(row["tool_call_id"]),
+  name: optionalText(row["name"]),
+  promptTokens: optionalNumber(row["prompt_tokens"]),
+  completionTokens: optionalNumber(row["completion_tokens"]),
+  totalTokens: optionalNumber(row["total_tokens"]),
+  cacheReadTokens: optionalNumber(row["cache_read_tokens"]),
+  cacheCreationTokens: optionalNumber(row["cache_creation_tokens"]),
+  toolCalls: optionalText(row["tool_calls"]),
+  metadata: optionalText(row["metadata"])
+})
+
+const sums = [
+  ["prompt_tokens", "prompt"],
+  ["completion_tokens", "completion"],
+  ["total_tokens", "total"],
+  ["cache_read_tokens", "cache_read"],
+  ["cache_creation_tokens", "cache_creation"]
+] as const
+
+/** In two halves: a sum beyond 64 bits is an error in SQLite. */
+export const selectUsage = sums
+  .map(([column, name]) => `sum(${column} >> 32) AS ${name}_high, sum(${column} & 4294967295) AS ${name}_low`)
+  .join(", ")
+
+const whole = (value: unknown): bigint => BigInt(typeof value === "string" ? value : Number(value))
+
+export const toUsageRow = (row: Row): UsageRow => {
+  const sum = (name: string): number | null =>
+    row[`${name}_high`] === null || row[`${name}_high`] === undefined
+      ? null
+      : Number((whole(row[`${name}_high`]) << 32n) + whole(row[`${name}_low`]))
+  return {
+    promptTokens: sum("prompt") ?? 0,
+    completionTokens: sum("completion") ?? 0,
+    totalTokens: sum("total") ?? 0,
+    cacheReadTokens: sum("cache_read"),
+    cacheCreationTokens: sum("cache_creation")
+  }
+}
