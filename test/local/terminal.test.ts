@@ -52,11 +52,25 @@ describe("relays", () => {
         )
         assert.deepStrictEqual(interrupted, [[6, null], "up\r\nint\r\n"])
         const time = nap()
-        const hungUp = yield* talk(`echo up; sleep ${time}`, async (child) => {
+        // A job of a group of its own, and one that is stopped.
+        const jobs = `set -m; sleep ${time} & sleep ${time} & kill -STOP $!; echo up; sleep ${time}`
+        const hungUp = yield* talk(jobs, async (child) => {
           child.stdin?.end()
         })
         assert.deepStrictEqual(hungUp[0], [null, "SIGKILL"])
-        assert.deepStrictEqual(processesWith(`sleep\0${time}`), [])
+        yield* becomes(() => processesWith(`sleep\0${time}`).length === 0)
+        // Told to end before there is anything to end.
+        yield* Effect.promise(() =>
+          Promise.all(
+            Array.from({ length: 20 }, () => {
+              const [file, ...args] = each.command(["/bin/sh", "-c", `sleep ${time}`])
+              const child = ChildProcess.spawn(file, args, { stdio: ["pipe", "ignore", "ignore"] })
+              child.stdin?.end()
+              return new Promise((resume) => child.on("close", resume))
+            })
+          )
+        )
+        yield* becomes(() => processesWith(`sleep\0${time}`).length === 0)
         // Echoed as fast as it comes: neither side may wait for the other for ever.
         const echoed = yield* talk("stty raw -echo; echo up; head -c 2000000", async (child) => {
           for (let i = 0; i < 200; i++) child.stdin?.write(frame("d", Buffer.alloc(10_000, 65)))
@@ -332,6 +346,14 @@ for (const mode of modes) {
           assert.strictEqual((yield* box.request("GET", `/pty/${id}`)).status, 404)
           assert.strictEqual((yield* box.request("DELETE", `/pty/${id}`)).status, 404)
         }
+        const jobs = yield* createTerminal(box)
+        const shell = yield* attach(box, jobs)
+        shell.write(`sleep ${time} & echo u''p\n`)
+        yield* shell.prints("up")
+        yield* becomes(() => processesWith(`sleep\0${time}`).length === 1)
+        assert.strictEqual((yield* box.request("DELETE", `/pty/${jobs}`)).status, 200)
+        yield* shell.ended
+        yield* becomes(() => processesWith(time).length === 0)
         const clients = []
         for (const query of ["", "?pty=0"]) {
           const id = yield* createTerminal(box, { command: `echo up; setsid sleep ${time} & sleep ${time}` })

@@ -71,12 +71,21 @@ close($slave);
 fcntl($_, 4, fcntl($_, 3, 0) | POSIX::O_NONBLOCK()) for $master, \\*STDOUT, \\*STDIN;
 my ($in, $keys, $out, $open, $eof, $status) = ("", "", "", 1, 0, 0);
 sub again { $!{EAGAIN} || $!{EINTR} }
-sub drop {
-  kill "KILL", -$pid;
-  my $group = pack("i", 0);
-  kill "KILL", -unpack("i", $group) if ioctl($master, 0x540F, $group) && unpack("i", $group) > 0;
-}
 my $ended = 0;
+# The jobs of a shell are groups of their own, in its session.
+sub jobs {
+  opendir(my $proc, "/proc") or return ();
+  return grep {
+    my $stat = "";
+    if (/^\\d+$/ && open(my $file, "<", "/proc/$_/stat")) { local $/; $stat = <$file> // "" }
+    $stat =~ /.*\\) [^ZX] \\d+ \\d+ (\\d+) /s && $1 == $pid;
+  } readdir($proc);
+}
+sub drop {
+  # It may not have made its session yet.
+  kill("KILL", -$pid) || $ended || kill("KILL", $pid);
+  for (1 .. 10) { my @left = jobs() or last; kill "KILL", @left; select(undef, undef, undef, 0.01) }
+}
 while (1) {
   if (!$ended && waitpid($pid, POSIX::WNOHANG()) == $pid) { $ended = 1; $status = $?; $keys = "" }
   my ($r, $w) = ("", "");
@@ -110,7 +119,7 @@ while (1) {
       substr($in, 0, 5 + $size) = "";
       if ($kind eq "d") { $keys .= $payload unless $ended }
       elsif ($kind eq "w") { window(unpack("nn", $payload)) }
-      elsif ($kind eq "s" && !$ended) { kill unpack("C", $payload), -$pid }
+      elsif ($kind eq "s" && !$ended) { kill(unpack("C", $payload), -$pid) || kill(unpack("C", $payload), $pid) }
     }
   }
 }
@@ -118,7 +127,7 @@ if ($status & 127) { kill "KILL", $$; sleep 1 }
 POSIX::_exit($status >> 8);
 `
 
-const python = `import errno, fcntl, os, select, signal, struct, sys, termios
+const python = `import fcntl, os, select, signal, struct, sys, termios, time
 argv = sys.argv[2:]
 def fail(what, cause):
     os.write(1, ("no terminal: %s: %s\\r\\n" % (what, cause)).encode())
@@ -154,15 +163,40 @@ for fd in (0, 1, master):
     os.set_blocking(fd, False)
 inbox, keys, out = bytearray(), bytearray(), bytearray()
 opened, eof, ended, status = True, False, False, 0
+def send(number):
+    try:
+        os.killpg(pid, number)
+    except OSError:
+        # It may not have made its session yet.
+        if not ended:
+            os.kill(pid, number)
+# The jobs of a shell are groups of their own, in its session.
+def jobs():
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        names = []
+    for name in names:
+        if name.isdigit():
+            try:
+                with open("/proc/" + name + "/stat", "rb") as file:
+                    state, _, _, session = file.read().rpartition(b") ")[2].split()[:4]
+            except (OSError, ValueError):
+                continue
+            if state not in (b"Z", b"X") and int(session) == pid:
+                yield int(name)
 def drop():
-    for group in (lambda: pid, lambda: os.tcgetpgrp(master)):
-        try:
-            found = group()
-            # 0 where the terminal has no group left: to killpg that is the group of this very process.
-            if found > 0:
-                os.killpg(found, signal.SIGKILL)
-        except OSError:
-            pass
+    send(signal.SIGKILL)
+    for _ in range(10):
+        left = list(jobs())
+        for job in left:
+            try:
+                os.kill(job, signal.SIGKILL)
+            except OSError:
+                pass
+        if not left:
+            break
+        time.sleep(0.01)
 def read(fd):
     try:
         return os.read(fd, 65536)
@@ -232,10 +266,7 @@ while True:
                 cols, rows = struct.unpack(">HH", payload)
                 fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
             elif kind == b"s" and not ended:
-                try:
-                    os.killpg(pid, payload[0])
-                except OSError:
-                    pass
+                send(payload[0])
 if os.WIFSIGNALED(status):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGKILL)
