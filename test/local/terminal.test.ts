@@ -12,6 +12,7 @@ import {
   windowFrame,
   works
 } from "../../packages/local/src/internal/terminal/relays.js"
+import { Replay } from "../../packages/local/src/internal/terminal/replay.js"
 import { Box, becomes, eventually, modes, nap, processesWith, start } from "./support.js"
 import { attach, createTerminal, refused } from "./terminalClient.js"
 
@@ -79,6 +80,33 @@ describe("relays", () => {
         assert.strictEqual(String(echoed[1]).length, 2_000_003)
       })
     )
+  }
+})
+
+it("the replay is the end of what was written, however it was", () => {
+  for (const sizes of [
+    [1],
+    [3, 700, 1, 4096, 0, 5],
+    [2047, 1, 1, 1024],
+    [5000],
+    [1024, 1025, 1023],
+    [100, 10_000, 3]
+  ]) {
+    const replay = new Replay(2048)
+    let all = Buffer.alloc(0)
+    for (let round = 0; round < 8; round++) {
+      for (const size of sizes) {
+        const piece = Buffer.from(Array.from({ length: size }, (_, i) => (all.length + i) % 251))
+        all = Buffer.concat([all, piece])
+        replay.write(piece)
+        assert.strictEqual(replay.total, all.length)
+        for (const from of [0, all.length - 2049, all.length - 1000, all.length, all.length + 7]) {
+          const { bytes, offset } = replay.from(from)
+          assert.strictEqual(offset, Math.min(Math.max(from, all.length - 2048, 0), all.length))
+          assert.isTrue(bytes.equals(all.subarray(offset)))
+        }
+      }
+    }
   }
 })
 
