@@ -113,8 +113,8 @@ export const selectPage = (
   const end = (): Array<string> =>
     until === undefined ? [] : [beyond(statement, order === "asc" ? "<=" : ">=", placeOf(statement, until), column)]
   const { count, offset = 0 } = limit
-  const limited = () => statement.dialect.limit(statement.param(count))
-  const slice = offset === 0 ? limited : () => `${limited()} OFFSET ${statement.param(offset)}`
+  const limited = (rows: number) => statement.dialect.limit(statement.param(rows))
+  const slice = () => (offset === 0 ? limited(count) : `${limited(count)} OFFSET ${limited(offset)}`)
   const sorted = `ORDER BY ${column} ${direction}, id ${direction}`
   if (statement.dialect.comparesPairs) {
     const all = [...conditions(), beyond(statement, further, after, column), ...end()]
