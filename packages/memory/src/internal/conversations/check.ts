@@ -302,7 +302,7 @@ const wantedRoles = (value: unknown): NonEmptyReadonlyArray<Role> | undefined =>
     return refuse(`roles is ${describe(value)}, not an array`)
   }
   const wanted = Arr.dedupe((value ?? []).map(role))
-  return Arr.isNonEmptyReadonlyArray(wanted) ? wanted : undefined
+  return Arr.isNonEmptyReadonlyArray(wanted) && wanted.length < roles.size ? wanted : undefined
 }
 
 export const history = (conversationId: unknown, given: MessageOptions | undefined): MessageQuery => {

@@ -2,6 +2,8 @@
  * The query for a page of messages.
  */
 import type { Param } from "@sandglass/core/SqlStore"
+import type { NonEmptyReadonlyArray } from "effect/Array"
+import type { Role } from "../../Conversation.js"
 import type { MessageQuery } from "../../ConversationStore.js"
 import type { Dialect } from "../sql/dialect.js"
 import { selectMessage } from "./columns.js"
@@ -21,25 +23,48 @@ interface Condition {
   readonly params: ReadonlyArray<Param>
 }
 
-const conditionsOf = ({ conversationId, roles, since, until }: MessageQuery): ReadonlyArray<Condition> => [
+/**
+ * One role has an index of its own. Several are looked for in the order of time: SQLite would otherwise read the messages
+ * of each and sort them, and Postgres, which believes that half of the rows pass a CASE, where it believes that few do.
+ */
+const roleCondition = ({ name }: Dialect, roles: NonEmptyReadonlyArray<Role>): Condition => ({
+  text:
+    roles.length === 1
+      ? "role = ?"
+      : name === "postgres"
+        ? `CASE WHEN role IN (${roles.map(() => "?").join(", ")}) THEN true END`
+        : `+role IN (${roles.map(() => "?").join(", ")})`,
+  params: roles
+})
+
+const conditionsOf = (
+  dialect: Dialect,
+  { conversationId, roles, since, until }: MessageQuery
+): ReadonlyArray<Condition> => [
   { text: "conversation_id = ?", params: [conversationId] },
   ...(since === undefined ? [] : [{ text: "timestamp >= ?", params: [since] }]),
   ...(until === undefined ? [] : [{ text: "timestamp <= ?", params: [until] }]),
-  ...(roles === undefined ? [] : [{ text: `role IN (${roles.map(() => "?").join(", ")})`, params: roles }])
+  ...(roles === undefined ? [] : [roleCondition(dialect, roles)])
 ]
 
-/** What is skipped needs a limit in SQLite. */
-export const slice = ({ limit, offset }: Slice): Condition => ({
-  text:
-    (limit === undefined ? (offset === 0 ? "" : " LIMIT 9223372036854775807") : " LIMIT ?") +
-    (offset === 0 ? "" : " OFFSET ?"),
-  params: [...(limit === undefined ? [] : [limit]), ...(offset === 0 ? [] : [offset])]
-})
+/**
+ * A number that it does not know when it plans makes Postgres prefer what gives the first rows soon. Otherwise it reads and
+ * sorts a whole conversation as soon as it believes that it is small: it believes what its statistics said earlier. SQLite
+ * skips nothing without a limit.
+ */
+export const slice = ({ name }: Dialect, { limit, offset }: Slice): Condition => {
+  const number = name === "postgres" ? "(SELECT ?::bigint)" : "?"
+  const all = offset === 0 ? "" : " LIMIT 9223372036854775807"
+  return {
+    text: (limit === undefined ? all : ` LIMIT ${number}`) + (offset === 0 ? "" : ` OFFSET ${number}`),
+    params: [...(limit === undefined ? [] : [limit]), ...(offset === 0 ? [] : [offset])]
+  }
+}
 
 const page = (dialect: Dialect, query: MessageQuery, more: ReadonlyArray<Condition>, range: Slice): Query => {
   const direction = query.order === "asc" ? "ASC" : "DESC"
-  const end = slice(range)
-  const conditions = [...conditionsOf(query), ...more]
+  const end = slice(dialect, range)
+  const conditions = [...conditionsOf(dialect, query), ...more]
   return {
     text:
       `SELECT ${selectMessage(dialect)} FROM sandglass_messages WHERE ${conditions.map(({ text }) => text).join(" AND ")} ` +
@@ -65,7 +90,7 @@ export const historyQuery = (dialect: Dialect, query: MessageQuery): Query => {
   const half = (condition: Condition) => page(dialect, query, [condition], { limit, offset: 0 })
   const same = half({ text: `timestamp = ? AND seq ${further} ?`, params: [after.timestamp, after.seq] })
   const other = half({ text: `timestamp ${further} ?`, params: [after.timestamp] })
-  const end = slice({ limit, offset: 0 })
+  const end = slice(dialect, { limit, offset: 0 })
   return {
     text: `SELECT * FROM (${same.text}) UNION ALL SELECT * FROM (${other.text})${end.text}`,
     params: [...same.params, ...other.params, ...end.params]

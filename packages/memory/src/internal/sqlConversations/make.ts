@@ -81,7 +81,7 @@ export const make = (dialect: Dialect, { read, write }: SqlStore<ConversationSto
     deleteConversation: (id) => write((connection) => removeConversation(connection, id)),
     conversations: (query) => {
       const { agentId, userId } = query
-      const end = slice(query)
+      const end = slice(dialect, query)
       return Effect.map(
         read<Row>(
           dialect.text(

@@ -42,14 +42,14 @@ const tables = ({ name: database, serial }: Dialect): ReadonlyArray<readonly [na
   ]
 }
 
-/** The role is there so that messages of other roles are passed over without being looked at. */
 const indexes: ReadonlyArray<readonly [name: string, on: string]> = [
   ["sandglass_conversations_user", "sandglass_conversations (user_id, last_activity, created_at, seq)"],
   [
     "sandglass_conversations_agent",
     "sandglass_conversations (user_id, agent_id, last_activity, created_at, seq) WHERE agent_id IS NOT NULL"
   ],
-  ["sandglass_messages_history", "sandglass_messages (conversation_id, timestamp, seq, role)"],
+  ["sandglass_messages_history", "sandglass_messages (conversation_id, timestamp, seq)"],
+  ["sandglass_messages_role", "sandglass_messages (conversation_id, role, timestamp, seq)"],
   [
     "sandglass_messages_usage",
     `sandglass_messages (conversation_id, ${tokenColumns.join(", ")}) WHERE total_tokens IS NOT NULL`
