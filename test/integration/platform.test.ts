@@ -220,6 +220,67 @@ describe("commands of a sandbox", () => {
   )
 
   it.live(
+    "tell the values of their variables to nobody else",
+    () =>
+      Effect.gen(function* () {
+        const sandbox = yield* create()
+        const all = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo; printf %s. \"$TOKEN\" | wc -c"
+        const env = { TOKEN: "s3cr\"e't\\\n2" }
+        const command = Command.make("sh", "-c", all).pipe(Command.env(env))
+        const executor = SandboxCommandExecutor.make(sandbox)
+        const piped = Command.pipeTo(command, Command.make("cat"))
+        const seen = [
+          yield* executor.string(command),
+          yield* executor.string(piped),
+          (yield* sandbox.exec(all, { env })).stdout,
+          (yield* sandbox.exec(all, { env, raw: true })).stdout
+        ]
+        for (const printed of seen) assert.match(printed, /^12$/m)
+        const diagnostics = yield* Effect.flatMap(sandbox.diagnosticEvents(), (_) => _.text)
+        assert.include(diagnostics, "ended: exit status 0")
+        const ledger = yield* Stream.runCollect(sandbox.history)
+        assert.notInclude(JSON.stringify([seen, diagnostics, ledger]), "s3cr")
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
+    "are refused where no system could start them",
+    () =>
+      Effect.gen(function* () {
+        const executor = SandboxCommandExecutor.make(yield* create())
+        const refused = (command: Command.Command) => Effect.flip(executor.string(command))
+        assert.deepInclude(yield* refused(Command.make("echo", "a\0b")), { _tag: "BadArgument", method: "spawn" })
+        const variable = Command.make("echo").pipe(Command.env({ A: "a\0b" }))
+        assert.deepInclude(yield* refused(variable), { _tag: "BadArgument", method: "spawn" })
+        assert.include(String(yield* refused(Command.make("echo", "é".repeat(70_000)))), "E2BIG")
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
+    "take no more of their input once they have ended",
+    () =>
+      Effect.gen(function* () {
+        let taken = 0
+        const input = Stream.repeatEffect(
+          Effect.sync(() => {
+            taken++
+            return new Uint8Array(1)
+          }).pipe(Effect.delay("1 millis"))
+        )
+        const executor = SandboxCommandExecutor.make(yield* create())
+        const process = yield* executor.start(Command.make("true").pipe(Command.stdin(input)))
+        yield* process.exitCode
+        yield* Effect.sleep("100 millis")
+        const before = taken
+        yield* Effect.sleep("100 millis")
+        assert.strictEqual(taken, before)
+      }).pipe(withLocal()),
+    60_000
+  )
+
+  it.live(
     "run as other users, and have keys",
     () =>
       Effect.gen(function* () {

@@ -96,11 +96,49 @@ export const commandPrograms: { readonly [name: string]: CommandProgram } = {
       yield* Command.string(Command.make("/usr/bin/printenv", "a-b.c").pipe(Command.env({ "a-b.c": "odd" })))
     ]
   }),
+  "variables that mean something to shells": Effect.gen(function* () {
+    const harmless = { IFS: "x", PS4: "p", ENV: "/none", CDPATH: "/", TMPDIR: "/none", HOME: "/h" }
+    const special = {
+      RANDOM: "1",
+      SECONDS: "2",
+      UID: "3",
+      SHLVL: "7",
+      LC_ALL: "no_NO",
+      BASH_ENV: "/none",
+      PWD: "/none"
+    }
+    const fs = yield* FileSystem.FileSystem
+    const directory = yield* fs.makeTempDirectoryScoped()
+    yield* fs.writeFileString(`${directory}/mine`, "#!/bin/sh\necho mine", { mode: 0o755 })
+    const print = (env: { readonly [name: string]: string }) =>
+      whole(Command.make("/usr/bin/printenv", ...Object.keys(env)).pipe(Command.env(env)))
+    const mine = (env: { readonly [name: string]: string }) =>
+      outcome(Command.string(Command.make("mine").pipe(Command.env({ ...env, PATH: directory }))))
+    return [yield* print(harmless), yield* print({ ...harmless, ...special }), yield* mine({}), yield* mine(special)]
+  }),
+  "more words than a command line of a shell holds": Effect.gen(function* () {
+    const words = Array.from({ length: 20_000 }, (_, n) => `it's \\ ${n}\n\r`)
+    const printed = yield* Command.string(Command.make("printf", "%s", ...words))
+    return printed === words.join("")
+  }),
+  "what a command leaves behind": Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    const left = (exitCode: number) =>
+      Effect.gen(function* () {
+        const directory = yield* fs.makeTempDirectoryScoped()
+        const command = sh(`(sleep 2; echo here >file) >/dev/null 2>&1 & exit ${exitCode}`)
+        yield* Command.exitCode(Command.workingDirectory(command, directory))
+        yield* Effect.sleep("3 seconds")
+        return yield* fs.exists(`${directory}/file`)
+      })
+    return yield* Effect.all([left(0), left(1)], { concurrency: 2 })
+  }),
   "directories and shells": Effect.gen(function* () {
     const fs = yield* FileSystem.FileSystem
     const directory = yield* fs.realPath(yield* fs.makeTempDirectoryScoped())
     yield* fs.writeFileString(`${directory}/run me`, '#!/bin/sh\npwd; echo "$#"', { mode: 0o755 })
     yield* fs.writeFileString(`${directory}/plain`, "")
+    yield* fs.writeFileString(`${directory}/strange`, "#! /no/such/interpreter -x\n", { mode: 0o755 })
     const short = (text: string) => text.replaceAll(directory, "DIRECTORY")
     return yield* each(
       Effect.map(Command.string(Command.make("pwd").pipe(Command.workingDirectory(directory))), short),
@@ -113,7 +151,9 @@ export const commandPrograms: { readonly [name: string]: CommandProgram } = {
       Command.string(Command.make("echo $BASH | sed s:.*/::").pipe(Command.runInShell("/bin/bash"))),
       Command.exitCode(Command.make("no-such-program-here").pipe(Command.runInShell(true))),
       Command.exitCode(Command.make("pwd").pipe(Command.workingDirectory(`${directory}/none`))),
+      Command.exitCode(Command.make("pwd").pipe(Command.workingDirectory(""))),
       Command.exitCode(Command.make(`${directory}/plain`)),
+      Command.exitCode(Command.make(`${directory}/strange`)),
       Command.exitCode(Command.make(directory))
     )
   }),
@@ -164,6 +204,7 @@ export const commandPrograms: { readonly [name: string]: CommandProgram } = {
       yield* stopped(sh("echo up; exec sleep 300")),
       yield* stopped(sh("echo up; sleep 300; echo never")),
       yield* stopped(sh("trap 'exit 9' INT; echo up; while :; do sleep 0.05; done"), "SIGINT"),
+      yield* stopped(sh("trap 'exit 8' USR1; echo up; while :; do sleep 0.05; done"), "SIGUSR1"),
       yield* stopped(sh("trap '' TERM; echo up; exec sleep 300"), "SIGKILL")
     ]
   })

@@ -27,7 +27,7 @@ import { forward } from "./internal/platform/inherit.js"
 import type { SandboxProcess } from "./internal/platform/process.js"
 import { startProcess } from "./internal/platform/process.js"
 import type { Segment } from "./internal/platform/processScript.js"
-import { processScript, recordedCommand } from "./internal/platform/processScript.js"
+import { processScript, recordedCommand, wordsOf } from "./internal/platform/processScript.js"
 import { makeShell } from "./internal/platform/shell.js"
 import type { Sandbox } from "./Sandbox.js"
 import type { ExecFailure } from "./SandboxError.js"
@@ -139,6 +139,22 @@ const stdinOf = (started: SandboxProcess, where: Where): Sink.Sink<void, Uint8Ar
   return Sink.mapEffect(Sink.forEach(pieces), () => write(new Uint8Array()))
 }
 
+/** What Linux takes as one word of a command line, in bytes. */
+const longestWord = 128 * 1024 - 1
+
+/** Refuses what no system could start. */
+const check = (commands: ReadonlyArray<Command.StandardCommand>, where: Where): Effect.Effect<void, PlatformError> => {
+  const words = commands.flatMap((command) => [
+    ...wordsOf(command),
+    ...Array.from(command.env, ([name, value]) => `${name}=${value}`)
+  ])
+  return words.some((word) => word.includes("\0"))
+    ? Effect.fail(Errors.badArgument(where, "the words and variables of a command must not contain NUL"))
+    : words.some((word) => word.length > longestWord / 3 && Buffer.byteLength(word) > longestWord)
+      ? Effect.fail(Errors.fromCode(where, "E2BIG", "a word or variable of the command is longer than 128 KiB"))
+      : Effect.void
+}
+
 const isText = (option: unknown): option is "pipe" | "inherit" => typeof option === "string"
 
 /**
@@ -149,10 +165,12 @@ const isText = (option: unknown): option is "pipe" | "inherit" => typeof option 
  *
  * - standard input stays open until its stream or sink ends, as it does there; it is not recorded, and a replayed command reads nothing
  * - output is read back from the ledger: a reader that is slow, or that never comes, does not hold up the command
+ * - output ends with the program: what processes print that it leaves behind is not waited for
  * - `pid` is that inside the sandbox; a replayed process has its sequence number instead
+ * - `kill` of a process that has ended does nothing, instead of failing
  * - a program that is missing anywhere in a pipe fails the whole, as `NotFound`; what those before the last print to stderr is part of `stderr`
  * - with `uid` the command goes over the server's line-based endpoint: its output is text, each line ended, and its standard input is sent
- *   before it starts
+ *   before it starts; the values of its variables show in the command line there
  *
  * @example
  * ```ts
@@ -182,6 +200,9 @@ export const make = (sandbox: Sandbox, options: Options = {}): CommandExecutor.C
       const segments: Array<Segment> = []
       const recorded: Array<Segment> = []
       const same = asked.every((directory) => directory === cwd)
+      for (const directory of asked) {
+        if (directory === "") yield* shell.locate({ ...where, module: "FileSystem", method: "access" }, directory)
+      }
       for (const [index, command] of commands.entries()) {
         const own = same ? undefined : asked[index]
         recorded.push({ command, cwd: own })
@@ -197,6 +218,7 @@ export const make = (sandbox: Sandbox, options: Options = {}): CommandExecutor.C
       const last = commands[commands.length - 1] ?? first
       const path = commands.map((_) => [_.command, ..._.args].join(" ")).join(" | ")
       const at = (method: string): Where => ({ module: "Command", method, path })
+      yield* check(commands, at("spawn"))
       const { asked, cwd, recorded, segments } = yield* directories(commands, at("spawn"))
       const uid = Option.getOrUndefined(first.uid)
       const input = first.stdin === "inherit" ? (options.stdin ?? Stream.empty) : first.stdin
@@ -251,7 +273,11 @@ export const make = (sandbox: Sandbox, options: Options = {}): CommandExecutor.C
         yield* Effect.forkScoped(
           Effect.ignore(
             Stream.run(
-              Stream.catchAll(input, () => Stream.empty),
+              // What has ended reads no more.
+              Stream.interruptWhen(
+                Stream.catchAll(input, () => Stream.empty),
+                Deferred.await(started.done)
+              ),
               stdin
             )
           )

@@ -8,6 +8,7 @@ import type { ExecOptions, OutputChunk } from "../../Exec.js"
 import type { ExecdEvent, TerminalConnection, TerminalEvent } from "../../Execd.js"
 import { OpenSandboxError } from "../../OpenSandboxError.js"
 import { bounded } from "../bounded.js"
+import { telling, waiting } from "./byInput.js"
 import type { Driver, ExecContext, ExecSession, RunEvent, Spec } from "./context.js"
 import * as Script from "./shell.js"
 import { commandLine, exportVariables } from "./shell.js"
@@ -210,12 +211,14 @@ export const terminalEvents = (
     readonly pipe: boolean
     /** Counted from its start; then it ends as if by a signal. */
     readonly timeout?: ExecOptions["timeout"]
+    /** Written first of all. */
+    readonly input?: Uint8Array | undefined
   },
   onConnected: (connection: TerminalConnection) => Effect.Effect<void> = () => Effect.void
 ): Stream.Stream<RunEvent, OpenSandboxError> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
-      const { command, cwd, pipe, timeout } = options
+      const { command, cwd, input, pipe, timeout } = options
       let takenOver = false
       const id = yield* Effect.acquireRelease(execd.createTerminal({ command, cwd }), (id) => {
         // It is another client's now.
@@ -225,6 +228,7 @@ export const terminalEvents = (
         return bounded("deleting a terminal", "5 seconds", orLater)
       })
       const connection = yield* execd.attachTerminal(id, { pipe, reconnect: true })
+      if (input !== undefined) yield* connection.write(input)
       yield* onConnected(connection)
       const init: RunEvent = { _tag: "Init", commandId: id }
       const killed: RunEvent = { _tag: "Exit", message: "-1" }
@@ -244,20 +248,26 @@ export const terminalEvents = (
     })
   )
 
-/** A byte-exact way to run a command: over pipes instead of the line-based endpoint. */
+/** Longer ones are told by the input. */
+const longestCommand = 64 * 1024
+
+/** A byte-exact way to run a command: over pipes instead of the line-based endpoint. The variables' values show in no command line. */
 export const pipeDriver = (context: ExecContext, spec: Spec, execId: string): Driver => ({
-  prepare: prepared(context, spec, execId, (script, env = {}) =>
-    terminalEvents(context, {
+  prepare: prepared(context, spec, execId, (script, env = {}) => {
+    const variables = Object.entries(env).map(
+      ([name, value]) => [name, typeof value === "string" ? value : Redacted.value(value)] as const
+    )
+    // The pipe that is its input has no end.
+    const whole = exportVariables(variables, spec.options.stdin === undefined ? `exec </dev/null\n${script}` : script)
+    const byInput = (variables.length > 0 || whole.length > longestCommand) && !whole.includes("\0")
+    return terminalEvents(context, {
       pipe: true,
-      command: exportVariables(
-        Object.entries(env).map(([name, value]) => [name, typeof value === "string" ? value : Redacted.value(value)]),
-        // The pipe that is its input has no end.
-        spec.options.stdin === undefined ? `exec </dev/null\n${script}` : script
-      ),
+      command: byInput ? waiting : whole,
+      input: byInput ? telling(whole) : undefined,
       cwd: spec.session === undefined ? spec.options.cwd : undefined,
       timeout: spec.options.timeout
     })
-  ),
+  }),
   stop: undefined,
   status: undefined
 })

@@ -10,6 +10,7 @@ import type { TerminalConnection } from "../../Execd.js"
 import { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { ExecFailure } from "../../SandboxError.js"
 import { bounded } from "../bounded.js"
+import { telling, waiting } from "../exec/byInput.js"
 import type { Driver, ExecContext, RunEvent, Spec } from "../exec/context.js"
 import { toRunEvents } from "../exec/drivers.js"
 import { execution } from "../exec/execution.js"
@@ -98,10 +99,11 @@ const pipes =
       Stream.unwrapScoped(
         Effect.gen(function* () {
           const id = yield* Effect.acquireRelease(
-            execd.createTerminal({ command: request.script, cwd: request.options.cwd }),
+            execd.createTerminal({ command: waiting, cwd: request.options.cwd }),
             (id) => bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
           )
           const connection = yield* execd.attachTerminal(id, { pipe: true })
+          yield* connection.write(telling(request.script))
           yield* Deferred.succeed(connected, connection)
           const init: RunEvent = { _tag: "Init", commandId: id }
           return Stream.concat(Stream.succeed(init), headed(toRunEvents(connection.output), onHead))
@@ -139,6 +141,9 @@ const lines =
     })
     return { prepare, stop: execd.interrupt, status: execd.status }
   }
+
+/** Other signals may be ignored where they are sent to a terminal. */
+const everyServerKnows = new Set(["SIGHUP", "SIGINT", "SIGKILL", "SIGQUIT", "SIGTERM"])
 
 type Connected = Deferred.Deferred<TerminalConnection>
 
@@ -184,6 +189,28 @@ export const startProcess = (
       )
     }
 
+    /** By a command of its own. A negative number is that of a group. */
+    const kill = (name: string, ...targets: ReadonlyArray<number>) => {
+      const words = commandLine(["kill", "-s", name.replace(/^SIG/, ""), "--"])
+      const command = targets.map((target) => `${words} ${target} 2>/dev/null`).join(" || ")
+      return Stream.runDrain(context.execd.command({ command, uid: rest.uid, gid: rest.gid }))
+    }
+
+    if (told !== undefined) {
+      // As on the local machine: what a command leaves behind that has failed goes with the scope.
+      yield* Effect.addFinalizer(() =>
+        Effect.flatMap(Deferred.poll(done), (ended) =>
+          Option.isNone(ended) || context.isClosed()
+            ? Effect.void
+            : Effect.flatMap(Effect.flatten(ended.value), ({ exitCode }) =>
+                exitCode === 0
+                  ? Effect.void
+                  : bounded("stopping what a command left behind", "5 seconds", kill("SIGTERM", -told.pid))
+              ).pipe(Effect.ignore)
+        )
+      )
+    }
+
     return {
       run,
       done,
@@ -192,19 +219,11 @@ export const startProcess = (
         Option.match(connection, { onNone: () => Effect.void, onSome: (_) => unlessDone(_.write(bytes)) }),
       signal: (name: string) =>
         unlessDone(
-          Option.match(connection, {
-            onSome: (_) => _.signal(name),
-            onNone: () =>
-              told === undefined
-                ? Effect.void
-                : Stream.runDrain(
-                    context.execd.command({
-                      command: commandLine(["kill", "-s", name.replace(/^SIG/, ""), "--", `-${told.pid}`]),
-                      uid: rest.uid,
-                      gid: rest.gid
-                    })
-                  )
-          })
+          Option.isSome(connection) && everyServerKnows.has(name)
+            ? connection.value.signal(name)
+            : told === undefined
+              ? Effect.void
+              : kill(name, -told.pid, told.pid)
         )
     }
   })

@@ -4,18 +4,38 @@ import * as Option from "effect/Option"
 import { commandLine } from "../exec/shell.js"
 
 /** The words that are run. */
-const wordsOf = (command: StandardCommand): ReadonlyArray<string> =>
+export const wordsOf = (command: StandardCommand): ReadonlyArray<string> =>
   command.shell === false
     ? [command.command, ...command.args]
     : [command.shell === true ? "/bin/sh" : command.shell, "-c", [command.command, ...command.args].join(" ")]
 
-const withVariables = (command: StandardCommand, words: ReadonlyArray<string>): ReadonlyArray<string> => {
-  const variables = HashMap.toEntries(command.env).map(([name, value]) => `${name}=${value}`)
-  return command.extendEnv
-    ? variables.length === 0
-      ? words
-      : ["env", ...variables, ...words]
-    : ["env", "-i", ...variables, ...words]
+/** Names that mean something to the shell itself, or that it does not take. */
+const isSpecial = (name: string): boolean =>
+  !/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) || /^(?:BASH|LC_|LANG)/.test(name) || special.has(name)
+
+const special = new Set([
+  ..."DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD LINENO OLDPWD OPTERR OPTIND".split(" "),
+  ..."PIPESTATUS POSIXLY_CORRECT PPID PWD RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID _".split(" ")
+])
+
+interface Prepared {
+  /** What the shell exports: values of which no command line tells. */
+  readonly exports: ReadonlyArray<string>
+  readonly words: ReadonlyArray<string>
+}
+
+const prepare = (command: StandardCommand): Prepared => {
+  const words = wordsOf(command)
+  const variables = HashMap.toEntries(command.env)
+  const given = (entries: typeof variables) => entries.map(([name, value]) => `${name}=${value}`)
+  if (!command.extendEnv) return { exports: [], words: ["env", "-i", ...given(variables), ...words] }
+  const viaEnv = variables.some(([name]) => isSpecial(name))
+  // `env` itself has to be found.
+  const exported = variables.filter(([name]) => !isSpecial(name) && !(viaEnv && name === "PATH"))
+  return {
+    exports: exported.map(([name, value]) => `export ${name}=${commandLine([value])}`),
+    words: viaEnv ? ["env", ...given(variables.filter((variable) => !exported.includes(variable))), ...words] : words
+  }
 }
 
 /** Where the program is looked for: as `execvp` does with the variables of the command. */
@@ -25,14 +45,21 @@ const searchPath = (command: StandardCommand): string =>
     onSome: (path) => commandLine([path])
   })
 
-/** Fails, and says with which code, where there is no such program. */
-const finding = `__sg_find() (
+/** Fails, and says with which code, where there is no such program, or not the one that a script of it names as its interpreter. */
+const finding = `__sg_interpreted() {
+  IFS= read -r -n 300 head <"$1" || [ -n "$head" ] || return 0
+  case $head in "#!"*) ;; *) return 0;; esac
+  IFS=" 	"; set -- \${head#"#!"}
+  [ -z "$1" ] || [ -e "$1" ] || { echo "failed ENOENT"; exit 1; }
+} 2>/dev/null
+__sg_find() (
   set -f
+  [ -n "$1" ] || { echo "failed ENOENT"; exit 1; }
   case $1 in */*) IFS=; set -- "$1" "\${1%/*}" "\${1##*/}";; *) IFS=:; set -- "$1" "$2" "$1";; esac
   seen=
   for folder in $2; do
     file=\${folder:-.}/$3
-    [ -f "$file" ] && [ -x "$file" ] && exit 0
+    [ -f "$file" ] && [ -x "$file" ] && __sg_interpreted "$file" && exit 0
     [ -e "$file" ] && seen=1
   done
   case $1 in /*) [ ! -x "$1" ] || [ -d "$1" ] || exit 0;; esac
@@ -61,10 +88,12 @@ export interface Segment {
   readonly cwd?: string | undefined
 }
 
-const line = ({ command, cwd }: Segment, exec: boolean): string => {
-  const words = commandLine(withVariables(command, wordsOf(command)))
-  const changed = cwd === undefined ? words : `cd -- ${commandLine([cwd])} && exec ${words}`
-  return exec ? `exec ${words}` : cwd === undefined ? words : `(${changed})`
+const line = ({ command, cwd }: Segment, alone: boolean): string => {
+  const { exports, words } = prepare(command)
+  const start = [...exports, `exec ${commandLine(words)}`]
+  if (cwd !== undefined) return `(${[`cd -- ${commandLine([cwd])}`, ...start].join(" && ")})`
+  if (alone) return start.join("\n")
+  return exports.length === 0 ? commandLine(words) : `(${start.join(" && ")})`
 }
 
 const check = ({ command, cwd }: Segment): string => {
@@ -84,7 +113,7 @@ export const processScript = (segments: ReadonlyArray<Segment>, feeds: boolean):
   return [
     finding,
     ...segments.map(check),
-    "unset -f __sg_find",
+    "unset -f __sg_find __sg_interpreted",
     ...(feeds ? [prepared, `echo "started $$"`, feeding] : [`echo "started $$"`]),
     segments.length === 1 && only !== undefined && only.cwd === undefined
       ? line(only, true)
