@@ -4,5 +4,6 @@
  * @since 0.1.0
  */
 export * as ConversationsContract from "./ConversationsContract.js"
+export * as MemoryContract from "./MemoryContract.js"
 export * as SemanticMemoryContract from "./SemanticMemoryContract.js"
 export * as WorkingMemoryContract from "./WorkingMemoryContract.js"

@@ -48,7 +48,7 @@ export const fork = (
       Effect.gen(function* () {
         const facts = yield* restore(copyFacts)
         const keys = yield* Effect.onExit(restore(copyWorking), (exit) =>
-          Exit.isSuccess(exit)
+          Exit.isSuccess(exit) || facts === 0
             ? Effect.void
             : Effect.catchAllCause(prunable.value.clear(to), (cause) =>
                 Effect.logError(

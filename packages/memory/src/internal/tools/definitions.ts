@@ -11,13 +11,25 @@ import type { FactError, FactService, WorkingService } from "../../Memory.js"
 import { InvalidInput } from "../../MemoryError.js"
 import type { ResourceRef } from "../../ResourceRef.js"
 import type { WorkingMemoryError } from "../../WorkingMemory.js"
+import { isObject } from "../json.js"
 import { isReserved } from "../memory/reserved.js"
 
 /** No `$ref`, no list of types: what a provider accepts of JSON Schema differs. */
-const JsonValue: Schema.Schema<Json> = Schema.declare(
-  (value): value is Json => Either.isRight(StoredText.encodeJson(value, { name: "value", restricted: false })),
-  { description: "any JSON value", jsonSchema: {} }
-)
+const anyJson = {
+  anyOf: [
+    { type: "string" },
+    { type: "number" },
+    { type: "boolean" },
+    { type: "null" },
+    { type: "array", items: {} },
+    { type: "object" }
+  ]
+}
+
+const isJson = (value: unknown): value is Json =>
+  Either.isRight(StoredText.encodeJson(value, { name: "value", restricted: false }))
+
+const JsonValue: Schema.Schema<Json> = Schema.declare(isJson, { description: "any JSON value", jsonSchema: anyJson })
 
 const Key = Schema.String.pipe(
   Schema.filter((key) => key.trim() !== "" && !isReserved(key), {
@@ -31,7 +43,11 @@ const Text = (description: string) =>
     Schema.filter((text) => text.trim() !== "", { message: () => "must not be blank", jsonSchema: { minLength: 1 } })
   ).annotations({ description })
 
-const Metadata = Schema.Record({ key: Schema.String, value: JsonValue })
+/** Not a record of JSON values: that would lose a key such as `__proto__`. */
+const Metadata: Schema.Schema<{ readonly [key: string]: Json }> = Schema.declare(
+  (value): value is { readonly [key: string]: Json } => isObject(value) && isJson(value),
+  { jsonSchema: { type: "object" } }
+)
 
 /** What the model did wrong, for the model to read. */
 const Refusal = Schema.Struct({ error: Schema.String })
@@ -84,7 +100,7 @@ export const recallFacts = {
     "happened in a sandbox.",
   parameters: Schema.Struct({
     query: Text("what to look for"),
-    limit: Schema.optional(Schema.Int.pipe(Schema.between(1, 50))).annotations({
+    limit: Schema.optional(Schema.Number.pipe(Schema.int(), Schema.between(1, 50))).annotations({
       description: "how many facts at most; default 5"
     })
   }),
