@@ -403,7 +403,7 @@ describe("PgLedger and secrets", () => {
     Effect.gen(function* () {
       const url = yield* database
       const { password } = partsOf(url)
-      assert.isAbove(password.length, 8)
+      assert.isAtLeast(password.length, 6)
       const logged: Array<string> = []
       const logger = Logger.make(({ annotations, cause, message }) => {
         logged.push(inspect([message, [...annotations], Cause.pretty(cause)], { depth: 10 }))
