@@ -155,6 +155,15 @@ for (const mode of modes) {
       })
     )
 
+    it.scopedLive("can be made also where the first client to ask went away", () =>
+      Effect.gen(function* () {
+        const box = yield* Effect.flatMap(start({ mode }), (server) => server.box())
+        const ask = box.request("POST", "/pty", { body: {} })
+        for (const millis of [1, 3, 5]) yield* Effect.timeoutOption(ask, millis)
+        assert.strictEqual((yield* ask).status, 201)
+      })
+    )
+
     it.scopedLive("run a command, and tell everything before its end", () =>
       Effect.gen(function* () {
         const box = yield* Effect.flatMap(start({ mode }), (server) => server.box())

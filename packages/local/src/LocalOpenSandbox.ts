@@ -17,6 +17,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as OpenSandbox from "@sandglass/core/OpenSandbox"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
@@ -159,7 +160,7 @@ export const make = (
       pipes,
       snapshots,
       directory: `${run.path}/sandboxes`,
-      relay: yield* Effect.cached(findRelay)
+      relay: yield* looked(findRelay)
     })
     const httpServer = Http.createServer({ requestTimeout: 0 })
     const server = yield* Effect.mapError(
@@ -192,6 +193,14 @@ export const make = (
     yield* mode === "plain" && (options.mode ?? "auto") === "auto" ? Effect.logWarning(told) : Effect.logDebug(told)
     return { url: `http://${authority}`, apiKey, mode, description, directory: run.path }
   })
+
+/** Looks when it is first asked, in a fiber of its own: a client that goes away meanwhile takes nothing from those that come later. */
+const looked = <A>(look: Effect.Effect<A>): Effect.Effect<Effect.Effect<A>, never, Scope.Scope> =>
+  Effect.flatMap(Effect.scope, (scope) =>
+    Effect.map(Effect.cached(Effect.uninterruptible(Effect.forkIn(Effect.interruptible(look), scope))), (fiber) =>
+      Effect.flatMap(fiber, Fiber.join)
+    )
+  )
 
 /**
  * A server of its own on a free port with a random key, and core's `OpenSandbox` connected to it.

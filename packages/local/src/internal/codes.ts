@@ -211,7 +211,9 @@ export const makeCodes = (options: {
       run,
       interrupt: (id) =>
         Effect.flatMap(find(id), ({ interpreter }) =>
-          interpreter?.busy === true ? processes.signal(interpreter.process, "SIGINT") : Effect.void
+          interpreter === undefined
+            ? Effect.void
+            : interpreter.interrupt(processes.signal(interpreter.process, "SIGINT"))
         ),
       close: Effect.sync(() => {
         for (const interpreter of interpreters) interpreter.close()

@@ -1,6 +1,7 @@
 /**
  * Programs that run code inside a sandbox and keep its state. Each reads requests from its stdin, one line of JSON with `code`, which the code itself
- * does not see, and reports on descriptor 3, one line of JSON each: `{"ready": true}` at first, then `{"done": true, "count", "results"?, "error"?}`.
+ * does not see, and reports on descriptor 3, one line of JSON each: `{"ready": true}` at first, then for each piece of code `{"begun": true}`, from when on it
+ * can be interrupted, and `{"done": true, "count", "results"?, "error"?}`.
  *
  * @internal
  */
@@ -96,6 +97,7 @@ for line in requests:
     try:
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            report({"begun": True})
             results = run(source)
             if results is not None:
                 done["results"] = results
@@ -164,6 +166,7 @@ const failure = (cause) => {
 }
 const run = async (code) => {
   count++
+  report({ begun: true })
   const done = { done: true, count }
   try {
     const value = await Promise.race([
@@ -227,7 +230,7 @@ const bash: Driver = {
   args: [],
   envs: { PS1: "", PS2: "" },
   request: (code) =>
-    `eval -- ${quote(code)} </dev/null 3>&-\n{ printf '{"done":true,"status":%d}\\n' "$?" >&3; set +vxn; } 2>/dev/null\n`
+    `printf '{"begun":true}\\n' >&3; eval -- ${quote(code)} </dev/null 3>&-\n{ printf '{"done":true,"status":%d}\\n' "$?" >&3; set +vxn; } 2>/dev/null\n`
 }
 
 export const bashSetup = `set +H +m +o history\nunset PS1 PS2 HISTFILE\nPS1= PS2=\nexec 2>&4 4>&-\nprintf '{"ready":true}\\n' >&3\n`

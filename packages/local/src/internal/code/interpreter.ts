@@ -1,5 +1,8 @@
 /** @internal */
 
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
+import * as FiberId from "effect/FiberId"
 import { completeEvent, event, initEvent } from "../events.js"
 import type { Decoder } from "../output.js"
 import { EventQueue, rawDecoder } from "../output.js"
@@ -32,6 +35,9 @@ interface Stream {
 }
 
 interface Run {
+  /** It is being run. */
+  readonly begun: Deferred.Deferred<void>
+  readonly over: Deferred.Deferred<void>
   readonly queue: EventQueue
   readonly startedAt: number
   readonly streams: { readonly stdout: Stream; readonly stderr: Stream }
@@ -106,6 +112,8 @@ export class Interpreter {
       ended: false
     })
     const run: Run = {
+      begun: Deferred.unsafeMake(FiberId.none),
+      over: Deferred.unsafeMake(FiberId.none),
       queue: new EventQueue((wanted) => {
         for (const output of this.outputs) {
           if (wanted) output.resume()
@@ -132,12 +140,33 @@ export class Interpreter {
     else if (run.outcome === undefined) this.finish(run, exitOutcome(this.language, ended, this.runs))
   }
 
+  /**
+   * Interrupts what runs, by `signal`, as soon as it can be: what comes before the code does is lost. Returns when it is over, or does not end
+   * for it.
+   */
+  interrupt(signal: Effect.Effect<void>): Effect.Effect<void> {
+    const { run } = this
+    if (run === undefined) return Effect.void
+    const unlessOver = Effect.suspend(() => (this.run === run ? signal : Effect.void))
+    // Node takes a signal for nothing that comes just before it runs the code.
+    const pauses = this.language === "javascript" ? [100, 300, 2000] : [2000]
+    return Effect.zipRight(
+      Effect.timeoutOption(Deferred.await(run.begun), "5 seconds"),
+      Effect.forEach(
+        pauses,
+        (pause) => Effect.zipRight(unlessOver, Effect.timeoutOption(Deferred.await(run.over), pause)),
+        { discard: true }
+      )
+    )
+  }
+
   /** Lets go of the pipes; a run that is under way ends as it is. */
   close(): void {
     for (const reader of this.readers) reader.close()
     for (const { marker } of [this.pipes.stdout, this.pipes.stderr, this.pipes.reports]) closeQuietly(marker)
     const { run } = this
     this.run = undefined
+    if (run !== undefined) this.tellOver(run)
     run?.queue.finish("")
   }
 
@@ -183,6 +212,7 @@ export class Interpreter {
       this.onReady()
     }
     const { run } = this
+    if (value["begun"] === true && run !== undefined) Deferred.unsafeDone(run.begun, Effect.void)
     if (value["done"] !== true || run === undefined || run.outcome !== undefined) return
     const { count, error, results, status } = value
     this.finish(run, {
@@ -194,6 +224,11 @@ export class Interpreter {
           ? { ename: "CommandExecError", evalue: String(status), traceback: [`exit status ${status}`] }
           : undefined
     })
+  }
+
+  private tellOver({ begun, over }: Run): void {
+    Deferred.unsafeDone(begun, Effect.void)
+    Deferred.unsafeDone(over, Effect.void)
   }
 
   /** Everything it has written by now comes before the marks. */
@@ -208,6 +243,7 @@ export class Interpreter {
     const { outcome, streams } = run
     if (this.run !== run || outcome === undefined || !streams.stdout.ended || !streams.stderr.ended) return
     this.run = undefined
+    this.tellOver(run)
     const timestamp = this.now()
     run.queue.push(event({ type: "execution_count", execution_count: outcome.count, timestamp }))
     if (outcome.results !== undefined) run.queue.push(event({ type: "result", results: outcome.results, timestamp }))
