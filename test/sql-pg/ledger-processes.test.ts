@@ -47,7 +47,7 @@ describe("PgLedger and other processes", () => {
         yield* Effect.gen(function* () {
           const ledger = yield* Ledger.Ledger
           const followed = yield* ledger.tail().pipe(Stream.take(20_000), Stream.runCollect, Effect.fork)
-          const children = yield* Effect.forEach(["sbx-a", "sbx-b"], (sandboxId) => start(url, sandboxId, 10_000, 10))
+          const children = yield* Effect.forEach(["sbx-a", "sbx-b"], (sandboxId) => start(url, sandboxId, 10_000, 25))
           const results = yield* Effect.forEach(children, ended, { concurrency: "unbounded" })
           assert.deepStrictEqual(results, [
             [0, ""],
@@ -60,7 +60,7 @@ describe("PgLedger and other processes", () => {
           )
           for (const sandboxId of ["sbx-a", "sbx-b"]) {
             const stored = Array.from(yield* Stream.runCollect(ledger.read({ sandboxId })))
-            const wanted = seqAndText(10_000, 10)
+            const wanted = seqAndText(10_000, 25)
             assert.deepStrictEqual(
               stored.map(({ payload }) => payload),
               wanted
@@ -72,7 +72,7 @@ describe("PgLedger and other processes", () => {
           }
         }).pipe(Effect.provide(PgLedger.layer({ url })))
       }),
-    60_000
+    120_000
   )
 
   it.scopedLive(
