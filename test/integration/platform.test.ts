@@ -107,6 +107,44 @@ describe.each(["auto", "plain"] as const)("as on the local machine (%s)", (mode)
       60_000
     )
 
+    it.effect(
+      "what is behind a link is neither removed nor copied into itself, nor is anything removed without a name",
+      () =>
+        Effect.gen(function* () {
+          const fs = yield* FileSystem.FileSystem
+          const d = yield* fs.makeTempDirectoryScoped()
+          yield* fs.makeDirectory(`${d}/tree/sub`, { recursive: true })
+          yield* fs.symlink("tree", `${d}/link`)
+          const refused = (path: string) => Effect.flip(fs.remove(path, { recursive: true, force: true }))
+          assert.deepInclude(yield* refused(`${d}/link/`), { reason: "BadResource", method: "remove" })
+          assert.deepInclude(yield* refused(`${d}/link//`), { reason: "BadResource" })
+          for (const path of [`${d}/tree/.`, `${d}/tree/sub/..`, ".", "..", `${d}/tree/./`]) {
+            assert.deepInclude(yield* refused(path), { reason: "Unknown", method: "remove" })
+          }
+          assert.include(String(yield* Effect.flip(fs.copy(`${d}/tree`, `${d}/link/sub/copy`))), "into itself")
+          assert.deepStrictEqual(yield* fs.readDirectory(d, { recursive: true }), ["link", "tree", "tree/sub"])
+          yield* fs.remove(`${d}/tree/`, { recursive: true })
+          assert.deepStrictEqual(yield* fs.readDirectory(d), ["link"])
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
+    it.effect(
+      "all that is in a directory is listed once, links to directories and loops too",
+      () =>
+        Effect.gen(function* () {
+          const fs = yield* FileSystem.FileSystem
+          const d = yield* fs.makeTempDirectoryScoped()
+          yield* fs.makeDirectory(`${d}/a/b`, { recursive: true })
+          yield* fs.symlink("..", `${d}/a/up`)
+          yield* fs.symlink("loop", `${d}/loop`)
+          yield* fs.symlink("a", `${d}/link`)
+          assert.deepStrictEqual(yield* fs.readDirectory(d, { recursive: true }), ["a", "a/b", "a/up", "link", "loop"])
+          assert.deepStrictEqual(yield* fs.readDirectory(`${d}/link`, { recursive: true }), ["b", "up"])
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
     it.effect("paths start from the sandbox's directory", () =>
       Effect.gen(function* () {
         const path = yield* Path.Path

@@ -35,7 +35,7 @@ export interface Options {
  * - `open` holds nothing open: each read and write of the `File` goes to the path. `fd` is a number of no meaning
  * - `sink` sends everything in one upload, and puts it in its place when the stream ends
  * - `copy` copies links as they are
- * - `readDirectory` sorts
+ * - `readDirectory` sorts, and goes into no directory behind a link
  * - `utimes` sets whole seconds where `touch` is that of BusyBox
  * - `watch` looks twice a second (`watchInterval`), and tells names relative to what is watched
  *

@@ -112,7 +112,10 @@ const source = `emit() { if [ -n "$2" ]; then cat -- "$2"; elif [ -n "$1" ]; the
 /** Opens the file as `fopen` would with the flag, and writes. */
 const writeScript = `target=$1; flag=$2; mode=$3; data=$4; file=$5
 ${source}
-new=
+new=; slash=
+[ -e "$target" ] || case $target in */)
+  target=\${target%/}; slash=1
+  [ ! -e "$target" ] || { echo ": Not a directory" >&2; exit 1; };; esac
 if [ -e "$target" ]; then
   case $flag in *x*) echo ": File exists" >&2; exit 1;; esac
 else
@@ -120,6 +123,9 @@ else
   stat -L -- "\${target%/*}/." >/dev/null || exit 1
   case $flag in
     r*) stat -L -- "$target" >/dev/null; exit 1;;
+  esac
+  [ -z "$slash" ] || { echo ": Is a directory" >&2; exit 1; }
+  case $flag in
     *x*) [ ! -L "$target" ] || { echo ": File exists" >&2; exit 1; }
       (set -C; : >"$target") || exit 1;;
   esac
@@ -157,7 +163,8 @@ const uploaded = (
     (file) =>
       shell.execd.upload([{ path: file, content, mode: "600" }]).pipe(
         Effect.mapError((cause) => Errors.fromServer(where, cause)),
-        Effect.zipRight(use(file))
+        Effect.zipRight(use(file)),
+        Effect.asVoid
       ),
     (file) => bounded("removing an upload", "5 seconds", shell.run(where, `rm -f -- "$1"`, file))
   )

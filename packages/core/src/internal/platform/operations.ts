@@ -15,12 +15,29 @@ const accessScript = `stat -L -- "$1" >/dev/null || exit 1
 [ -z "$2" ] || [ -r "$1" ] || { echo ": Permission denied" >&2; exit 1; }
 [ -z "$3" ] || [ -w "$1" ] || { echo ": Permission denied" >&2; exit 1; }`
 
-/** Modes are copied as they are. Without `overwrite` only what is not there yet is copied, whole trees at a time. */
+/**
+ * Modes are copied as they are. Without `overwrite` only what is not there yet is copied, whole trees at a time. What would copy a thing onto another
+ * kind of thing, or into itself, is refused.
+ */
 const copyScript = `[ -e "$1" ] || [ -L "$1" ] || ${missing}
-to=\${2%/}; mkdir -p -- "\${to%/*}/" || exit 1
+refuse() { echo "refused to copy $1" >&2; exit 1; }
+directory() { [ -d "$1" ] && [ ! -L "$1" ]; }
+if [ -e "$2" ] || [ -L "$2" ]; then
+  [ "$1" != "$2" ] || refuse "a thing onto itself"
+  [ -L "$1" ] || [ -L "$2" ] || [ ! "$1" -ef "$2" ] || refuse "a thing onto itself"
+  if directory "$1"; then directory "$2" || refuse "a directory onto something else"
+  elif directory "$2"; then refuse "something else onto a directory"; fi
+fi
+to=\${2%/}
+if directory "$1"; then
+  above=$to
+  while [ -n "$above" ]; do above=\${above%/*}; [ ! "\${above:-/}" -ef "$1" ] || refuse "a directory into itself"; done
+fi
+mkdir -p -- "\${to%/*}/" || exit 1
 umask 0
+[ -z "$3" ] || directory "$1" || rm -f -- "$2" || exit 1
 if [ -n "$3" ] || { [ ! -e "$2" ] && [ ! -L "$2" ]; }; then cp -RP $4 -T -- "$1" "$2"; exit; fi
-[ -d "$2" ] && [ ! -L "$2" ] && [ -d "$1" ] || exit 0
+directory "$2" && directory "$1" || exit 0
 to=$2; options=$4; export to options
 cd -- "$1" && find . -exec sh -c 'for file; do
   [ -e "$to/$file" ] || [ -L "$to/$file" ] || cp -RP $options -T -- "$file" "$to/$file" || exit 1
@@ -29,13 +46,22 @@ done' sh {} +`
 const copyFileScript = `stat -L -- "$1" >/dev/null || exit 1
 [ ! -d "$1" ] || { echo ": Is a directory" >&2; exit 1; }
 [ ! -d "$2" ] || { echo ": Is a directory" >&2; exit 1; }
+[ ! "$1" -ef "$2" ] || exit 0
 cp -T -- "$1" "$2" && chmod "$(stat -L -c %a -- "$1")" "$2"`
 
 const makeDirectoryScript = `[ -z "$3" ] || umask "$(printf %o "$((0777 & ~0$3 | 0$(umask)))")"
 if [ -n "$2" ]; then mkdir -p -- "$1"; else mkdir -- "$1"; fi`
 
-const removeScript = `if [ ! -e "$1" ] && [ ! -L "$1" ]; then [ -n "$3" ] && exit 0; ${missing}; fi
-if [ -n "$2" ]; then rm -rf -- "$1"; else rm -f -- "$1"; fi`
+/** A slash at the end is for directories; what is behind a link is not what is removed. */
+const removeScript = `if [ ! -e "$1" ] && [ ! -L "$1" ]; then
+  said=$(ls -d -- "$1" 2>&1 >/dev/null)
+  case \${said##*: } in "No such file"*) [ -z "$3" ] || exit 0;; esac
+  printf '%s\\n' "\${said:-: Invalid argument}" >&2; exit 1
+fi
+case $1 in */) [ ! -L "\${1%/}" ] || { echo ": Not a directory" >&2; exit 1; };; esac
+if [ -n "$2" ]; then rm -rf -- "$1"
+elif [ -d "$1" ] && [ ! -L "$1" ]; then echo "a directory is removed with recursive only" >&2; exit 1
+else rm -f -- "$1"; fi`
 
 const renameScript = `[ -e "$1" ] || [ -L "$1" ] || ${missing}
 if [ ! -L "$1" ] && [ ! -L "$2" ] && [ "$1" -ef "$2" ]; then exit 0; fi
@@ -48,8 +74,11 @@ mv -fT -- "$1" "$2"`
 const temporaryScript = `directory=\${1:-"\${TMPDIR:-/tmp}"}
 made=$(mktemp -d -- "\${directory%/}/$2XXXXXX") || exit 1`
 
+/** What is gone meanwhile is no failure. */
 const listScript = `cd -- "$1" 2>/dev/null || { ls -d -- "$1/." >/dev/null; exit 1; }
-{ find . -mindepth 1 $2 -print0 || printf '!\\0'; } | base64`
+exec 3>&1
+said=$({ find . -mindepth 1 $2 -print0 | base64 >&3; } 2>&1 | grep -v ': No such file or directory$')
+[ -z "$said" ] || { printf '%s\\n' "$said" >&2; exit 1; }`
 
 const linkScript = `readlink -n -- "$1" >/dev/null || ${missing}
 readlink -n -- "$1" | base64`
@@ -159,7 +188,9 @@ export const makeOperations = (shell: Shell): Operations => {
     )
 
   const remove: FileSystem["remove"] = (path, options) =>
-    onPath("remove", path, removeScript, flag(options?.recursive), flag(options?.force))
+    /(?:^|\/)\.\.?\/*$/.test(path)
+      ? Effect.fail(Errors.fromCode(at("remove", path), "EINVAL", "a name must be given"))
+      : onPath("remove", path.replace(/\/+$/, "/"), removeScript, flag(options?.recursive), flag(options?.force))
 
   return {
     remove,
@@ -186,18 +217,15 @@ export const makeOperations = (shell: Shell): Operations => {
       const where = at("readDirectory", path)
       return shell.locate(where, path).pipe(
         Effect.flatMap((located) =>
-          shell.text(
-            where,
-            options?.recursive === true ? listScript.replace("$2", "") : listScript.replace("$2", "-maxdepth 1"),
-            located
-          )
+          shell.text(where, listScript.replace("$2", options?.recursive === true ? "" : "-maxdepth 1"), located)
         ),
-        Effect.flatMap((printed) => {
-          const names = printed.split("\0").slice(0, -1)
-          return names.includes("!")
-            ? Effect.fail(Errors.fromCode(where, "EACCES", "some of its directories cannot be read"))
-            : Effect.succeed(names.map((name) => name.slice("./".length)).sort())
-        })
+        Effect.map((printed) =>
+          printed
+            .split("\0")
+            .slice(0, -1)
+            .map((name) => name.slice("./".length))
+            .sort()
+        )
       )
     },
     readLink: (path) => {
@@ -206,7 +234,7 @@ export const makeOperations = (shell: Shell): Operations => {
     },
     realPath: (path) => {
       const where = at("realPath", path)
-      return shell.locate(where, path).pipe(
+      return shell.locate(where, path === "" ? "." : path).pipe(
         Effect.flatMap((located) => shell.text(where, realPathScript, located)),
         // A line end and the guard against the shell, which drops those.
         Effect.map((printed) => printed.slice(0, -2))
