@@ -50,36 +50,33 @@ export const make = Effect.fnUntraced(function* (
   const { dimensions, id } = yield* EmbeddingModel
   const database = yield* Database.make(options)
   const { dialect, runOn, store } = database
-  const model = Facts.modelNumber(dialect, { id, dimensions })
-  const number = yield* migrate(database, [Facts.modelTable(dialect), Facts.factTable(dialect)], (run) =>
-    Effect.gen(function* () {
-      const [known] = yield* run(model.select, model.params)
-      if (known !== undefined) {
-        return Number(known["id"])
-      }
-      yield* run(model.insert, model.params)
-      const [added] = yield* run(model.select, model.params)
-      return Number(added?.["id"])
-    })
+  const number = yield* migrate(
+    database,
+    [Facts.modelTable(dialect), Facts.factTable(dialect)],
+    (run) => Facts.findModel(dialect, run, { id, dimensions }),
+    (run) => Facts.addModel(dialect, run, { id, dimensions })
   ).pipe(Effect.mapError(Database.failed("layer")))
   const provider = options.vectorIndex
   const indexing =
     provider === undefined
       ? Option.none<Semantic.Indexing>()
-      : yield* store
-          .write((connection) => provider.open(runOn(connection), { number, dimensions }))
-          .pipe(
-            Effect.map(Option.map((index): Semantic.Indexing => ({ provider, index }))),
-            Effect.catchIf(
-              ({ reason }) => reason === "Unknown" || reason === "Constraint",
-              (failure) =>
-                Effect.as(
-                  Effect.logWarning("There will be no vector index: facts are compared one by one", failure),
-                  Option.none()
-                )
-            ),
-            Effect.mapError(Database.failed("layer"))
-          )
+      : yield* provider.find(store.read, { number, dimensions }).pipe(
+          Effect.flatMap((found) =>
+            Option.isSome(found)
+              ? Effect.succeed(found)
+              : store.write((connection) => provider.create(runOn(connection), { number, dimensions }))
+          ),
+          Effect.map(Option.map((index): Semantic.Indexing => ({ provider, index }))),
+          Effect.catchIf(
+            ({ reason }) => reason === "Unknown" || reason === "Constraint",
+            (failure) =>
+              Effect.as(
+                Effect.logWarning("There will be no vector index: facts are compared one by one", failure),
+                Option.none()
+              )
+          ),
+          Effect.mapError(Database.failed("layer"))
+        )
   return yield* makeSemantic(Semantic.make(database, { id, dimensions, number }, indexing))
 })
 

@@ -69,6 +69,17 @@ export interface ModelIndex {
 }
 
 /**
+ * The embedding model that an index is for. `number` is what stands for it in the database.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface IndexedModel {
+  readonly number: number
+  readonly dimensions: number
+}
+
+/**
  * A vector index in the database of `SqlSemanticMemory`.
  *
  * @since 0.1.0
@@ -79,14 +90,14 @@ export interface SqlVectorIndex {
   readonly minimum: number
   /** True if the statements of `nearest` have to run in one transaction. */
   readonly isTransactional: boolean
+  /** The index for a model where it is there and complete. */
+  readonly find: (run: Run, model: IndexedModel) => Effect.Effect<Option.Option<ModelIndex>, SqlFailure>
   /**
-   * The index for a model, made if it is missing; `None` for vectors that cannot be indexed. Runs once, in a transaction
-   * of its own. Where this fails with `Unknown` or `Constraint`, memory goes on without an index.
+   * Makes the index for a model that was not found; others may do so at the same moment. `None` for vectors that cannot be
+   * indexed. Runs in a transaction of its own. Where this fails with `Unknown` or `Constraint`, memory goes on without an
+   * index.
    */
-  readonly open: (
-    run: Run,
-    model: { readonly number: number; readonly dimensions: number }
-  ) => Effect.Effect<Option.Option<ModelIndex>, SqlFailure>
+  readonly create: (run: Run, model: IndexedModel) => Effect.Effect<Option.Option<ModelIndex>, SqlFailure>
   /** Takes vectors of a model out of its index, whether or not they are there. */
   readonly remove: (
     run: Run,

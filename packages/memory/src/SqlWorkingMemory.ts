@@ -41,7 +41,12 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Context.Tag.Service<WorkingMemory>, MemoryStoreError, SqlClient.SqlClient> {
   const database = yield* Database.make(options)
   yield* Effect.mapError(
-    migrate(database, [Working.table], () => Effect.void),
+    migrate(
+      database,
+      [Working.table],
+      () => Effect.succeedSome(undefined),
+      () => Effect.void
+    ),
     Database.failed("layer")
   )
   return Working.make(database, options.contentionTimeout ?? "30 seconds")

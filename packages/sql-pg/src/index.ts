@@ -1,3 +1,5 @@
 export * as PgConnection from "./PgConnection.js"
 export * as PgConversations from "./PgConversations.js"
 export * as PgLedger from "./PgLedger.js"
+export * as PgMemory from "./PgMemory.js"
+export * as PgVectorIndex from "./PgVectorIndex.js"

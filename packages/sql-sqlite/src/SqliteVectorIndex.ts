@@ -7,7 +7,7 @@
  * @since 0.1.0
  */
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
-import type { SqlVectorIndex } from "@sandglass/memory/SqlVectorIndex"
+import type { ModelIndex, Run, SqlVectorIndex } from "@sandglass/memory/SqlVectorIndex"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import { getLoadablePath } from "sqlite-vec"
@@ -51,53 +51,60 @@ const inBatches = <A>(items: ReadonlyArray<A>): ReadonlyArray<ReadonlyArray<A>> 
   return batches
 }
 
+const makeModelIndex = (model: number): ModelIndex => {
+  const table = tableOf(model)
+  return {
+    maxCount,
+    add: (run, owner, vectors) =>
+      Effect.zipRight(
+        run(`DELETE FROM ${table} WHERE rowid IN (SELECT value FROM json_each(?))`, [
+          JSON.stringify(vectors.map(({ seq }) => seq))
+        ]),
+        Effect.forEach(
+          inBatches(vectors),
+          (batch) =>
+            run(
+              `INSERT INTO ${table} (rowid, resource_hash, embedding) VALUES ${batch.map(() => "(?, ?, ?)").join(", ")}`,
+              batch.flatMap(({ seq, vector }) => [seq, owner.hash, bytesOf(vector)])
+            ),
+          { discard: true }
+        )
+      ),
+    nearest: (run, owner, vector, count) =>
+      Effect.map(
+        run(`SELECT rowid AS seq FROM ${table} WHERE embedding MATCH ? AND resource_hash = ? AND k = ?`, [
+          bytesOf(vector),
+          owner.hash,
+          count
+        ]),
+        (rows) => rows.map(({ seq }) => Number(seq))
+      )
+  }
+}
+
+const exists = (run: Run, model: number) =>
+  Effect.map(run("SELECT 1 AS found FROM sqlite_master WHERE name = ?", [tableOf(model)]), (rows) => rows.length > 0)
+
 const index: SqlVectorIndex = {
   minimum: chunk,
   isTransactional: false,
-  open: (run, { dimensions, number }) => {
-    if (dimensions > maxDimensions) {
-      return Effect.succeedNone
-    }
-    const table = tableOf(number)
-    return Effect.as(
-      run(
-        `CREATE VIRTUAL TABLE IF NOT EXISTS ${table} USING vec0(resource_hash TEXT PARTITION KEY, ` +
-          `embedding FLOAT[${dimensions}] DISTANCE_METRIC=cosine, chunk_size=${chunk})`
-      ),
-      Option.some({
-        maxCount,
-        add: (run, owner, vectors) =>
-          Effect.zipRight(
-            run(`DELETE FROM ${table} WHERE rowid IN (SELECT value FROM json_each(?))`, [
-              JSON.stringify(vectors.map(({ seq }) => seq))
-            ]),
-            Effect.forEach(
-              inBatches(vectors),
-              (batch) =>
-                run(
-                  `INSERT INTO ${table} (rowid, resource_hash, embedding) VALUES ${batch.map(() => "(?, ?, ?)").join(", ")}`,
-                  batch.flatMap(({ seq, vector }) => [seq, owner.hash, bytesOf(vector)])
-                ),
-              { discard: true }
-            )
+  find: (run, { number }) =>
+    Effect.map(exists(run, number), (found) => (found ? Option.some(makeModelIndex(number)) : Option.none())),
+  create: (run, { dimensions, number }) =>
+    dimensions > maxDimensions
+      ? Effect.succeedNone
+      : Effect.as(
+          run(
+            `CREATE VIRTUAL TABLE IF NOT EXISTS ${tableOf(number)} USING vec0(resource_hash TEXT PARTITION KEY, ` +
+              `embedding FLOAT[${dimensions}] DISTANCE_METRIC=cosine, chunk_size=${chunk})`
           ),
-        nearest: (run, owner, vector, count) =>
-          Effect.map(
-            run(`SELECT rowid AS seq FROM ${table} WHERE embedding MATCH ? AND resource_hash = ? AND k = ?`, [
-              bytesOf(vector),
-              owner.hash,
-              count
-            ]),
-            (rows) => rows.map(({ seq }) => Number(seq))
-          )
-      })
-    )
-  },
+          Option.some(makeModelIndex(number))
+        ),
   remove: (run, model, _owner, seqs) =>
-    Effect.flatMap(run("SELECT 1 AS found FROM sqlite_master WHERE name = ?", [tableOf(model)]), ([table]) =>
-      table === undefined
-        ? Effect.void
-        : run(`DELETE FROM ${tableOf(model)} WHERE rowid IN (SELECT value FROM json_each(?))`, [JSON.stringify(seqs)])
+    Effect.flatMap(exists(run, model), (found) =>
+      found
+        ? run(`DELETE FROM ${tableOf(model)} WHERE rowid IN (SELECT value FROM json_each(?))`, [JSON.stringify(seqs)])
+        : Effect.void
     )
 }
 

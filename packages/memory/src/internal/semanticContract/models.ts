@@ -103,76 +103,82 @@ export const failing = (it: It, model: Model): void => {
 
 /** `again` opens the same store once more, with whatever model there is. */
 export const otherModels = <E>(it: It, again: Layer.Layer<SemanticMemory, E, EmbeddingModel>): void => {
-  it.scoped("facts of another model are not compared until they are embedded again", () =>
-    Effect.gen(function* () {
-      const old = yield* SemanticMemory
-      for (const other of [makeModel("another"), makeModel("of another dimension", 24)]) {
-        const ref = yield* freshRef
-        const bystander = yield* freshRef
-        const many = Arr.makeBy(700, (index) => ({ content: `old fact ${index}` }))
-        const facts = yield* old.rememberAll(ref, [{ content: "Lives in Vienna", metadata: { a: 1 } }, ...many])
-        yield* old.remember(bystander, { content: "Lives in Graz" })
-        yield* Effect.gen(function* () {
-          const semantic = yield* SemanticMemory
-          const mismatch = yield* failsWith("EmbeddingMismatch", semantic.recall(ref, "Vienna"))
-          assert.deepStrictEqual(mismatch.model, semantic.model)
-          assert.deepStrictEqual(mismatch.stored, [old.model])
-          // Remembering goes on; recall waits for the others.
-          const added = yield* semantic.remember(ref, { content: "Works as a nurse" })
-          assert.deepStrictEqual(added.model, semantic.model)
-          yield* failsWith("EmbeddingMismatch", semantic.recall(ref, "nurse"))
-          // Remembered again it is embedded again.
-          const known = yield* semantic.remember(ref, { content: "old fact 5" })
-          assert.strictEqual(known.id, facts[6]?.id)
-          assert.deepStrictEqual(known.model, semantic.model)
-          assert.deepStrictEqual((yield* listed(ref))[0], facts[0])
+  it.scoped(
+    "facts of another model are not compared until they are embedded again",
+    () =>
+      Effect.gen(function* () {
+        const old = yield* SemanticMemory
+        for (const other of [makeModel("another"), makeModel("of another dimension", 24)]) {
+          const ref = yield* freshRef
+          const bystander = yield* freshRef
+          const many = Arr.makeBy(700, (index) => ({ content: `old fact ${index}` }))
+          const facts = yield* old.rememberAll(ref, [{ content: "Lives in Vienna", metadata: { a: 1 } }, ...many])
+          yield* old.remember(bystander, { content: "Lives in Graz" })
+          yield* Effect.gen(function* () {
+            const semantic = yield* SemanticMemory
+            const mismatch = yield* failsWith("EmbeddingMismatch", semantic.recall(ref, "Vienna"))
+            assert.deepStrictEqual(mismatch.model, semantic.model)
+            assert.deepStrictEqual(mismatch.stored, [old.model])
+            // Remembering goes on; recall waits for the others.
+            const added = yield* semantic.remember(ref, { content: "Works as a nurse" })
+            assert.deepStrictEqual(added.model, semantic.model)
+            yield* failsWith("EmbeddingMismatch", semantic.recall(ref, "nurse"))
+            // Remembered again it is embedded again.
+            const known = yield* semantic.remember(ref, { content: "old fact 5" })
+            assert.strictEqual(known.id, facts[6]?.id)
+            assert.deepStrictEqual(known.model, semantic.model)
+            assert.deepStrictEqual((yield* listed(ref))[0], facts[0])
 
-          const asked = other.asked.length
-          assert.strictEqual(yield* semantic.reembed(ref), 700)
-          assert.strictEqual(other.asked.length, asked + 700)
-          assert.strictEqual(yield* semantic.reembed(ref), 0)
+            const asked = other.asked.length
+            assert.strictEqual(yield* semantic.reembed(ref), 700)
+            assert.strictEqual(other.asked.length, asked + 700)
+            assert.strictEqual(yield* semantic.reembed(ref), 0)
+            assert.deepStrictEqual(yield* recalled(ref, "Lives in Vienna", 1), ["Lives in Vienna"])
+            assert.deepStrictEqual(yield* recalled(ref, "old fact 321", 1), ["old fact 321"])
+            const present = yield* listed(ref)
+            assert.deepStrictEqual(contents(present), [...contents(facts), "Works as a nurse"])
+            assert.deepStrictEqual(present[0], { ...facts[0], model: semantic.model })
+            yield* failsWith("EmbeddingMismatch", semantic.recall(bystander, "Graz"))
+          }).pipe(Effect.provide(Layer.fresh(Layer.provide(again, other.layer))))
+          const back = yield* failsWith("EmbeddingMismatch", old.recall(ref, "Vienna"))
+          assert.strictEqual(back.stored.length, 1)
+          assert.deepStrictEqual(yield* recalled(bystander, "Lives in Graz", 1), ["Lives in Graz"])
+          assert.strictEqual(yield* old.reembed(ref), 702)
           assert.deepStrictEqual(yield* recalled(ref, "Lives in Vienna", 1), ["Lives in Vienna"])
           assert.deepStrictEqual(yield* recalled(ref, "old fact 321", 1), ["old fact 321"])
-          const present = yield* listed(ref)
-          assert.deepStrictEqual(contents(present), [...contents(facts), "Works as a nurse"])
-          assert.deepStrictEqual(present[0], { ...facts[0], model: semantic.model })
-          yield* failsWith("EmbeddingMismatch", semantic.recall(bystander, "Graz"))
-        }).pipe(Effect.provide(Layer.fresh(Layer.provide(again, other.layer))))
-        const back = yield* failsWith("EmbeddingMismatch", old.recall(ref, "Vienna"))
-        assert.strictEqual(back.stored.length, 1)
-        assert.deepStrictEqual(yield* recalled(bystander, "Lives in Graz", 1), ["Lives in Graz"])
-        assert.strictEqual(yield* old.reembed(ref), 702)
-        assert.deepStrictEqual(yield* recalled(ref, "Lives in Vienna", 1), ["Lives in Vienna"])
-        assert.deepStrictEqual(yield* recalled(ref, "old fact 321", 1), ["old fact 321"])
-        assert.strictEqual(yield* count(ref), 702)
-      }
-    })
+          assert.strictEqual(yield* count(ref), 702)
+        }
+      }),
+    120_000
   )
 
-  it.scoped("embedding again goes on where it failed", () =>
-    Effect.gen(function* () {
-      const old = yield* SemanticMemory
-      const ref = yield* freshRef
-      yield* old.rememberAll(
-        ref,
-        Arr.makeBy(600, (index) => ({ content: `fact ${index}` }))
-      )
-      const other = makeModel("third")
-      let calls = 0
-      const failLater: Embed = (texts) =>
-        ++calls > 1
-          ? Effect.fail(new EmbeddingError({ model: "third", reason: "RateLimited" }))
-          : Effect.succeed(texts.map(() => Arr.makeBy(32, () => 1)))
-      yield* Effect.gen(function* () {
-        const semantic = yield* SemanticMemory
-        const error = yield* other.misbehaving(failLater)(failsWith("EmbeddingError", semantic.reembed(ref)))
-        assert.strictEqual(error.reason, "RateLimited")
-        const rest = yield* semantic.reembed(ref)
-        assert.isAbove(rest, 0)
-        assert.isBelow(rest, 600)
-        assert.strictEqual(yield* count(ref), 600)
-        assert.strictEqual((yield* semantic.recall(ref, "fact", { topK: 600 })).length, 600)
-      }).pipe(Effect.provide(Layer.fresh(Layer.provide(again, other.layer))))
-    })
+  it.scoped(
+    "embedding again goes on where it failed",
+    () =>
+      Effect.gen(function* () {
+        const old = yield* SemanticMemory
+        const ref = yield* freshRef
+        yield* old.rememberAll(
+          ref,
+          Arr.makeBy(600, (index) => ({ content: `fact ${index}` }))
+        )
+        const other = makeModel("third")
+        let calls = 0
+        const failLater: Embed = (texts) =>
+          ++calls > 1
+            ? Effect.fail(new EmbeddingError({ model: "third", reason: "RateLimited" }))
+            : Effect.succeed(texts.map(() => Arr.makeBy(32, () => 1)))
+        yield* Effect.gen(function* () {
+          const semantic = yield* SemanticMemory
+          const error = yield* other.misbehaving(failLater)(failsWith("EmbeddingError", semantic.reembed(ref)))
+          assert.strictEqual(error.reason, "RateLimited")
+          const rest = yield* semantic.reembed(ref)
+          assert.isAbove(rest, 0)
+          assert.isBelow(rest, 600)
+          assert.strictEqual(yield* count(ref), 600)
+          assert.strictEqual((yield* semantic.recall(ref, "fact", { topK: 600 })).length, 600)
+        }).pipe(Effect.provide(Layer.fresh(Layer.provide(again, other.layer))))
+      }),
+    120_000
   )
 }

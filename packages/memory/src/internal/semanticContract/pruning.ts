@@ -14,22 +14,25 @@ import type { It, Model } from "./support.js"
 import { contents, count, listed, prunable, recalled, transaction } from "./support.js"
 
 export const pruning = (it: It, model: Model): void => {
-  it.effect("facts are listed page by page", () =>
-    Effect.gen(function* () {
-      const semantic = yield* SemanticMemory
-      const { listAll } = yield* prunable
-      const ref = yield* freshRef
-      const facts = yield* semantic.rememberAll(
-        ref,
-        Arr.makeBy(1_300, (index) => ({ content: `fact ${index}` }))
-      )
-      assert.deepStrictEqual(yield* listed(ref), facts)
-      assert.deepStrictEqual(
-        Chunk.toReadonlyArray(yield* Stream.runCollect(Stream.take(listAll(ref), 3))),
-        facts.slice(0, 3)
-      )
-      assert.deepStrictEqual(yield* listed(yield* freshRef), [])
-    })
+  it.effect(
+    "facts are listed page by page",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const { listAll } = yield* prunable
+        const ref = yield* freshRef
+        const facts = yield* semantic.rememberAll(
+          ref,
+          Arr.makeBy(1_300, (index) => ({ content: `fact ${index}` }))
+        )
+        assert.deepStrictEqual(yield* listed(ref), facts)
+        assert.deepStrictEqual(
+          Chunk.toReadonlyArray(yield* Stream.runCollect(Stream.take(listAll(ref), 3))),
+          facts.slice(0, 3)
+        )
+        assert.deepStrictEqual(yield* listed(yield* freshRef), [])
+      }),
+    120_000
   )
 
   it.effect("what is forgotten is gone, and nothing else", () =>
@@ -64,66 +67,72 @@ export const pruning = (it: It, model: Model): void => {
     })
   )
 
-  it.effect("all of thousands can go at once", () =>
-    Effect.gen(function* () {
-      const semantic = yield* SemanticMemory
-      const { clear } = yield* prunable
-      const ref = yield* freshRef
-      yield* semantic.rememberAll(
-        ref,
-        Arr.makeBy(6_000, (index) => ({ content: `fact ${index}` }))
-      )
-      assert.strictEqual(yield* clear(ref), 6_000)
-      assert.strictEqual(yield* count(ref), 0)
-      yield* semantic.remember(ref, { content: "after" })
-      assert.deepStrictEqual(yield* recalled(ref, "fact 77", 10), ["after"])
-    })
+  it.effect(
+    "all of thousands can go at once",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const { clear } = yield* prunable
+        const ref = yield* freshRef
+        yield* semantic.rememberAll(
+          ref,
+          Arr.makeBy(6_000, (index) => ({ content: `fact ${index}` }))
+        )
+        assert.strictEqual(yield* clear(ref), 6_000)
+        assert.strictEqual(yield* count(ref), 0)
+        yield* semantic.remember(ref, { content: "after" })
+        assert.deepStrictEqual(yield* recalled(ref, "fact 77", 10), ["after"])
+      }),
+    120_000
   )
 
-  it.effect("a copy has the facts with their vectors, and a life of its own", () =>
-    Effect.gen(function* () {
-      const semantic = yield* SemanticMemory
-      const { copy, forget } = yield* prunable
-      const teamId = yield* fresh("team")
-      for (const team of [undefined, teamId]) {
-        const inTeam = Effect.map(freshRef, (ref) => ({ ...ref, teamId: team }))
-        const [from, to] = yield* Effect.all([inTeam, inTeam])
-        assert.strictEqual(yield* copy(from, to), 0)
-        const facts = yield* semantic.rememberAll(from, [
-          {
-            content: "Lives in Vienna",
-            metadata: { a: 1 },
-            sourceRef: { sandboxId: "s", entryIndex: 1 },
-            sourceDigest: "d"
-          },
-          ...Arr.makeBy(900, (index) => ({ content: `fact ${index}` }))
-        ])
-        yield* TestClock.adjust("1 hour")
-        const asked = model.asked.length
-        assert.strictEqual(yield* copy(from, to), 901)
-        assert.strictEqual(model.asked.length, asked)
-        const copies = yield* listed(to)
-        assert.deepStrictEqual(
-          copies.map((fact) => ({ ...fact, id: "" })),
-          facts.map((fact) => ({ ...fact, id: "" }))
-        )
-        assert.strictEqual(new Set([...copies, ...facts].map(({ id }) => id)).size, 1_802)
-        const scores = (ref: typeof from) =>
-          Effect.map(semantic.recall(ref, "fact 345", { topK: 20 }), (found) =>
-            found.map(({ content, score }) => [content, score])
+  it.effect(
+    "a copy has the facts with their vectors, and a life of its own",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const { copy, forget } = yield* prunable
+        const teamId = yield* fresh("team")
+        for (const team of [undefined, teamId]) {
+          const inTeam = Effect.map(freshRef, (ref) => ({ ...ref, teamId: team }))
+          const [from, to] = yield* Effect.all([inTeam, inTeam])
+          assert.strictEqual(yield* copy(from, to), 0)
+          const facts = yield* semantic.rememberAll(from, [
+            {
+              content: "Lives in Vienna",
+              metadata: { a: 1 },
+              sourceRef: { sandboxId: "s", entryIndex: 1 },
+              sourceDigest: "d"
+            },
+            ...Arr.makeBy(900, (index) => ({ content: `fact ${index}` }))
+          ])
+          yield* TestClock.adjust("1 hour")
+          const asked = model.asked.length
+          assert.strictEqual(yield* copy(from, to), 901)
+          assert.strictEqual(model.asked.length, asked)
+          const copies = yield* listed(to)
+          assert.deepStrictEqual(
+            copies.map((fact) => ({ ...fact, id: "" })),
+            facts.map((fact) => ({ ...fact, id: "" }))
           )
-        assert.deepStrictEqual(yield* scores(to), yield* scores(from))
-        yield* semantic.remember(to, { content: "child" })
-        yield* semantic.remember(from, { content: "parent", metadata: { b: 2 } })
-        yield* forget(
-          from,
-          facts.slice(0, 1).map(({ id }) => id)
-        )
-        assert.deepStrictEqual(yield* recalled(to, "Lives in Vienna", 1), ["Lives in Vienna"])
-        assert.notInclude(contents(yield* listed(from)), "child")
-        assert.notInclude(contents(yield* listed(to)), "parent")
-      }
-    })
+          assert.strictEqual(new Set([...copies, ...facts].map(({ id }) => id)).size, 1_802)
+          const scores = (ref: typeof from) =>
+            Effect.map(semantic.recall(ref, "fact 345", { topK: 20 }), (found) =>
+              found.map(({ content, score }) => [content, score])
+            )
+          assert.deepStrictEqual(yield* scores(to), yield* scores(from))
+          yield* semantic.remember(to, { content: "child" })
+          yield* semantic.remember(from, { content: "parent", metadata: { b: 2 } })
+          yield* forget(
+            from,
+            facts.slice(0, 1).map(({ id }) => id)
+          )
+          assert.deepStrictEqual(yield* recalled(to, "Lives in Vienna", 1), ["Lives in Vienna"])
+          assert.notInclude(contents(yield* listed(from)), "child")
+          assert.notInclude(contents(yield* listed(to)), "parent")
+        }
+      }),
+    120_000
   )
 
   it.effect("a copy goes to an empty resource of the same team", () =>
@@ -143,61 +152,67 @@ export const pruning = (it: It, model: Model): void => {
     })
   )
 
-  it.effect("what is done in a transaction is done as a whole", () =>
-    Effect.gen(function* () {
-      const semantic = yield* SemanticMemory
-      const { clear, copy } = yield* prunable
-      const [ref, child] = yield* Effect.all([freshRef, freshRef])
-      const together = yield* transaction
-      if (together === undefined) {
-        return
-      }
-      const many = Arr.makeBy(700, (index) => ({ content: `fact ${index}` }))
-      yield* semantic.remember(ref, { content: "before" })
-      const failed = together.run(
-        Effect.gen(function* () {
-          yield* semantic.rememberAll(ref, many)
-          yield* copy(ref, child)
-          assert.strictEqual(yield* count(child), 701)
-          assert.deepStrictEqual(yield* recalled(child, "fact 77", 1), ["fact 77"])
-          yield* clear(ref)
-          return yield* Effect.fail("undo")
-        })
-      )
-      assert.strictEqual(yield* Effect.flip(failed), "undo")
-      assert.deepStrictEqual(contents(yield* listed(ref)), ["before"])
-      assert.strictEqual(yield* count(child), 0)
-      assert.deepStrictEqual(yield* recalled(ref, "fact 77", 10), ["before"])
-      yield* together.run(Effect.zipRight(semantic.rememberAll(ref, many), copy(ref, child)))
-      assert.deepStrictEqual(yield* recalled(child, "fact 77", 1), ["fact 77"])
-    })
+  it.effect(
+    "what is done in a transaction is done as a whole",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const { clear, copy } = yield* prunable
+        const [ref, child] = yield* Effect.all([freshRef, freshRef])
+        const together = yield* transaction
+        if (together === undefined) {
+          return
+        }
+        const many = Arr.makeBy(700, (index) => ({ content: `fact ${index}` }))
+        yield* semantic.remember(ref, { content: "before" })
+        const failed = together.run(
+          Effect.gen(function* () {
+            yield* semantic.rememberAll(ref, many)
+            yield* copy(ref, child)
+            assert.strictEqual(yield* count(child), 701)
+            assert.deepStrictEqual(yield* recalled(child, "fact 77", 1), ["fact 77"])
+            yield* clear(ref)
+            return yield* Effect.fail("undo")
+          })
+        )
+        assert.strictEqual(yield* Effect.flip(failed), "undo")
+        assert.deepStrictEqual(contents(yield* listed(ref)), ["before"])
+        assert.strictEqual(yield* count(child), 0)
+        assert.deepStrictEqual(yield* recalled(ref, "fact 77", 10), ["before"])
+        yield* together.run(Effect.zipRight(semantic.rememberAll(ref, many), copy(ref, child)))
+        assert.deepStrictEqual(yield* recalled(child, "fact 77", 1), ["fact 77"])
+      }),
+    120_000
   )
 }
 
 export const secondHandle = <E>(it: It, second: Layer.Layer<SemanticMemory, E>): void => {
-  it.scoped("a second handle sees what the first remembers, and forgets it", () =>
-    Effect.gen(function* () {
-      const semantic = yield* SemanticMemory
-      const ref = yield* freshRef
-      const context = yield* Layer.build(Layer.fresh(second))
-      const many = (prefix: string) => Arr.makeBy(700, (index) => ({ content: `${prefix} ${index}` }))
-      const facts = yield* semantic.rememberAll(ref, many("ours"))
-      yield* Effect.gen(function* () {
-        const theirs = yield* SemanticMemory
-        const { forget } = yield* prunable
-        assert.deepStrictEqual(yield* listed(ref), facts)
-        assert.deepStrictEqual(yield* recalled(ref, "ours 123", 1), ["ours 123"])
-        yield* theirs.rememberAll(ref, many("theirs"))
-        yield* forget(
-          ref,
-          facts.slice(0, 300).map(({ id }) => id)
-        )
-      }).pipe(Effect.provide(context))
-      assert.deepStrictEqual(yield* recalled(ref, "theirs 456", 1), ["theirs 456"])
-      assert.deepStrictEqual(yield* recalled(ref, "ours 345", 1), ["ours 345"])
-      assert.notInclude(yield* recalled(ref, "ours 123", 1), "ours 123")
-      assert.strictEqual((yield* semantic.recall(ref, "ours 123", { topK: 1_100 })).length, 1_100)
-      assert.strictEqual((yield* semantic.recall(ref, "ours 123", { topK: 1_101 })).length, 1_100)
-    })
+  it.scoped(
+    "a second handle sees what the first remembers, and forgets it",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const ref = yield* freshRef
+        const context = yield* Layer.build(Layer.fresh(second))
+        const many = (prefix: string) => Arr.makeBy(700, (index) => ({ content: `${prefix} ${index}` }))
+        const facts = yield* semantic.rememberAll(ref, many("ours"))
+        yield* Effect.gen(function* () {
+          const theirs = yield* SemanticMemory
+          const { forget } = yield* prunable
+          assert.deepStrictEqual(yield* listed(ref), facts)
+          assert.deepStrictEqual(yield* recalled(ref, "ours 123", 1), ["ours 123"])
+          yield* theirs.rememberAll(ref, many("theirs"))
+          yield* forget(
+            ref,
+            facts.slice(0, 300).map(({ id }) => id)
+          )
+        }).pipe(Effect.provide(context))
+        assert.deepStrictEqual(yield* recalled(ref, "theirs 456", 1), ["theirs 456"])
+        assert.deepStrictEqual(yield* recalled(ref, "ours 345", 1), ["ours 345"])
+        assert.notInclude(yield* recalled(ref, "ours 123", 1), "ours 123")
+        assert.strictEqual((yield* semantic.recall(ref, "ours 123", { topK: 1_100 })).length, 1_100)
+        assert.strictEqual((yield* semantic.recall(ref, "ours 123", { topK: 1_101 })).length, 1_100)
+      }),
+    120_000
   )
 }

@@ -219,23 +219,26 @@ export const remembering = (it: It, model: Model): void => {
     })
   )
 
-  it.effect("thousands at once", () =>
-    Effect.gen(function* () {
-      const semantic = yield* SemanticMemory
-      const ref = yield* freshRef
-      const many = Arr.makeBy(2_345, (index) => ({ content: `fact number ${index}` }))
-      const facts = yield* semantic.rememberAll(ref, many)
-      assert.deepStrictEqual(contents(facts), contents(many))
-      assert.deepStrictEqual(yield* listed(ref), facts)
-      assert.strictEqual(yield* count(ref), 2_345)
-      assert.deepStrictEqual(yield* recalled(ref, "fact number 1777", 1), ["fact number 1777"])
-      // All of it is known now, and one more.
-      const again = yield* semantic.rememberAll(ref, [...many, { content: "another" }])
-      assert.deepStrictEqual(
-        again.slice(0, -1).map(({ id }) => id),
-        facts.map(({ id }) => id)
-      )
-    })
+  it.effect(
+    "thousands at once",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const ref = yield* freshRef
+        const many = Arr.makeBy(2_345, (index) => ({ content: `fact number ${index}` }))
+        const facts = yield* semantic.rememberAll(ref, many)
+        assert.deepStrictEqual(contents(facts), contents(many))
+        assert.deepStrictEqual(yield* listed(ref), facts)
+        assert.strictEqual(yield* count(ref), 2_345)
+        assert.deepStrictEqual(yield* recalled(ref, "fact number 1777", 1), ["fact number 1777"])
+        // All of it is known now, and one more.
+        const again = yield* semantic.rememberAll(ref, [...many, { content: "another" }])
+        assert.deepStrictEqual(
+          again.slice(0, -1).map(({ id }) => id),
+          facts.map(({ id }) => id)
+        )
+      }),
+    120_000
   )
 
   it.effect("no two resources are taken for each other", () =>

@@ -2,6 +2,8 @@
  * The tables of facts, and their rows.
  */
 import * as StoredText from "@sandglass/core/StoredText"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import type { Fact } from "../../SemanticMemory.js"
 import type { Run } from "../../SqlVectorIndex.js"
 import { decodeObject } from "../json.js"
@@ -118,12 +120,29 @@ export const makeBatches = (textOf: (size: number) => string) => {
 
 export const repeated = (group: string, size: number): string => Array.from({ length: size }, () => group).join(", ")
 
-/** The number that stands for a model in the rows of its facts; given out when it is first seen. */
-export const modelNumber = (dialect: Dialect, model: Fact["model"]) => {
-  const select = dialect.text("SELECT id FROM sandglass_embedding_models WHERE name = ? AND dimensions = ?")
-  const insert = dialect.text(
-    "INSERT INTO sandglass_embedding_models (name, dimensions) VALUES (?, ?) ON CONFLICT (name, dimensions) DO NOTHING"
+/** The number that stands for a model in the rows of its facts. */
+export const findModel = (dialect: Dialect, run: Run, model: Fact["model"]) =>
+  Effect.map(
+    run(dialect.text("SELECT id FROM sandglass_embedding_models WHERE name = ? AND dimensions = ?"), [
+      StoredText.encode(model.id),
+      model.dimensions
+    ]),
+    ([row]) => (row === undefined ? Option.none() : Option.some(Number(row["id"])))
   )
-  const params = [StoredText.encode(model.id), model.dimensions]
-  return { select, insert, params } satisfies Record<string, unknown> & { readonly params: Parameters<Run>[1] }
-}
+
+/** Gives out a number where the model has none yet. */
+export const addModel = (dialect: Dialect, run: Run, model: Fact["model"]) =>
+  Effect.flatMap(
+    findModel(dialect, run, model),
+    Option.match({
+      onSome: (number) => Effect.succeed(number),
+      onNone: () =>
+        Effect.map(
+          run(dialect.text("INSERT INTO sandglass_embedding_models (name, dimensions) VALUES (?, ?) RETURNING id"), [
+            StoredText.encode(model.id),
+            model.dimensions
+          ]),
+          ([row]) => Number(row?.["id"])
+        )
+    })
+  )

@@ -2,7 +2,9 @@
  * Brings tables, indexes and policies up to date. Does nothing where nothing is missing, however many processes start at
  * once, so that a role that may not create anything can use what is there.
  */
+import type { SqlFailure } from "@sandglass/core/SqlStore"
 import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import type { Run } from "../../SqlVectorIndex.js"
 import type { Database } from "./database.js"
 
@@ -55,25 +57,41 @@ const missing = (
   ...(owned && database.dialect.name === "postgres" && !names.has(policy(name)) ? policyStatements(name) : [])
 ]
 
-/** Runs in a transaction in which nobody else migrates. `more` may create what only this database can. */
+const namesOf = (database: Database, run: Run) =>
+  Effect.map(run(present[database.dialect.name]), (rows) => new Set(rows.map(({ name }) => String(name))))
+
+/**
+ * Creates what is missing, and then runs `more` in the same transaction, in which nobody else migrates. Where nothing is
+ * missing and `settled` finds what it looks for, nobody is waited for and nothing is written.
+ */
 export const migrate = <A, E>(
   database: Database,
   tables: ReadonlyArray<Table>,
+  settled: (run: Run) => Effect.Effect<Option.Option<A>, SqlFailure>,
   more: (run: Run) => Effect.Effect<A, E>
-) =>
-  database.store.write((connection) => {
-    const run = database.runOn(connection)
-    return Effect.gen(function* () {
-      if (database.dialect.name === "postgres") {
-        yield* run(`SELECT pg_advisory_xact_lock(${lock})`)
-      }
-      const found = yield* run(present[database.dialect.name])
-      const names = new Set(found.map(({ name }) => String(name)))
-      yield* Effect.forEach(
-        tables.flatMap((table) => missing(database, names, table)),
-        (statement) => run(statement),
-        { discard: true }
-      )
-      return yield* more(run)
+) => {
+  const statements = (names: ReadonlySet<string>) => tables.flatMap((table) => missing(database, names, table))
+  const { read } = database.store
+  const found = Effect.flatMap(namesOf(database, read), (names) =>
+    statements(names).length === 0 ? settled(read) : Effect.succeedNone
+  )
+  return Effect.flatMap(
+    found,
+    Option.match({
+      onSome: (value) => Effect.succeed(value),
+      onNone: () =>
+        database.store.write((connection) => {
+          const run = database.runOn(connection)
+          return Effect.gen(function* () {
+            if (database.dialect.name === "postgres") {
+              yield* run(`SELECT pg_advisory_xact_lock(${lock})`)
+            }
+            yield* Effect.forEach(statements(yield* namesOf(database, run)), (statement) => run(statement), {
+              discard: true
+            })
+            return yield* more(run)
+          })
+        })
     })
-  })
+  )
+}

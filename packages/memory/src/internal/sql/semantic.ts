@@ -82,8 +82,8 @@ export const make = (
     any: text(`SELECT 1 AS found FROM ${name} WHERE ${mine} LIMIT 1`),
     forget: text(`DELETE FROM ${name} WHERE ${mine} AND ${dialect.inTexts("id")} RETURNING seq, model, indexed`),
     clear: text(
-      `DELETE FROM ${name} WHERE ${mine} AND seq IN (SELECT seq FROM ${name} WHERE ${mine} ORDER BY seq LIMIT ${removeRows}) ` +
-        "RETURNING seq, model, indexed"
+      `DELETE FROM ${name} WHERE ${mine} AND seq <= (SELECT max(seq) FROM (SELECT seq FROM ${name} WHERE ${mine} ` +
+        `ORDER BY seq LIMIT ${removeRows}) AS these) RETURNING seq, model, indexed`
     ),
     copy: text(
       `INSERT INTO ${name} (${Facts.insertColumns.join(", ")}) SELECT CAST(? AS TEXT) || '-' || seq, CAST(? AS TEXT), ` +
