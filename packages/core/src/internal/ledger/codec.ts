@@ -170,14 +170,27 @@ const describe = (value: unknown): string =>
       ? Object.prototype.toString.call(value)
       : `a ${typeof value}`
 
-/** Finds what JSON would silently change or drop; `""` when the value is exact, `undefined` when it is normalised. */
-const findFlaw = (value: unknown, path: string): string | undefined => {
+const isPlainObject = (value: object): value is { readonly [key: string]: unknown } => {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return (
+    (prototype === Object.prototype ||
+      prototype === null ||
+      Object.prototype.toString.call(value) === "[object Object]") &&
+    !("toJSON" in value && typeof value.toJSON === "function")
+  )
+}
+
+/**
+ * Finds what JSON would silently change or drop, and says where; `""` when the value is exact, `undefined` when it is
+ * normalised.
+ */
+const findFlaw = (value: unknown): string | undefined => {
   switch (typeof value) {
     case "string":
     case "boolean":
       return ""
     case "number":
-      return Object.is(value, -0) ? undefined : Number.isFinite(value) ? "" : `${path} is ${describe(value)}`
+      return Object.is(value, -0) ? undefined : Number.isFinite(value) ? "" : ` is ${describe(value)}`
     case "object": {
       if (value === null) {
         return ""
@@ -185,37 +198,31 @@ const findFlaw = (value: unknown, path: string): string | undefined => {
       let exact = true
       if (Array.isArray(value)) {
         for (let index = 0; index < value.length; index++) {
-          const flaw = findFlaw(value[index], `${path}[${index}]`)
+          const flaw = findFlaw(value[index])
           if (flaw === undefined) {
             exact = false
           } else if (flaw !== "") {
-            return flaw
+            return `[${index}]${flaw}`
           }
         }
         return exact ? "" : undefined
       }
-      if (
-        Object.prototype.toString.call(value) !== "[object Object]" ||
-        ("toJSON" in value && typeof value.toJSON === "function")
-      ) {
-        return `${path} is ${describe(value)}`
+      if (!isPlainObject(value)) {
+        return ` is ${describe(value)}`
       }
-      for (const [key, item] of Object.entries(value)) {
-        if (item === undefined) {
-          exact = false
-          continue
-        }
-        const flaw = findFlaw(item, `${path}.${key}`)
+      for (const key of Object.keys(value)) {
+        const item = value[key]
+        const flaw = item === undefined ? undefined : findFlaw(item)
         if (flaw === undefined) {
           exact = false
         } else if (flaw !== "") {
-          return flaw
+          return `.${key}${flaw}`
         }
       }
       return exact ? "" : undefined
     }
     default:
-      return `${path} is ${describe(value)}`
+      return ` is ${describe(value)}`
   }
 }
 
@@ -228,7 +235,7 @@ export const jsonify = (value: unknown, name = "payload"): Jsonified | string =>
   try {
     // First, because it finds cycles: the walk below would never end on one.
     text = JSON.stringify(value)
-    const flaw = findFlaw(value, name)
+    const flaw = findFlaw(value)
     if (text !== undefined && flaw === "") {
       // Every part of the value has just been found to be JSON.
       return { value: value as Json, text }
@@ -236,7 +243,7 @@ export const jsonify = (value: unknown, name = "payload"): Jsonified | string =>
     if (text !== undefined && flaw === undefined) {
       return { value: JSON.parse(text), text }
     }
-    return `${flaw === undefined || flaw === "" ? `${name} is ${describe(value)}` : flaw}, which is not JSON`
+    return `${name}${flaw === undefined || flaw === "" ? ` is ${describe(value)}` : flaw}, which is not JSON`
   } catch (cause) {
     return `${name} is not JSON: ${cause instanceof Error ? cause.message : String(cause)}`
   }

@@ -9,8 +9,8 @@ import * as Codec from "./codec.js"
 /** Postgres stores `step_idx` and `branch` in 32 bits, so every backend refuses what it would. */
 export const isInt32 = (value: number): boolean => Number.isInteger(value) && Math.abs(value) <= 2147483647
 
-/** A row that has no time yet. */
-export type Draft = Omit<NewRow, "ts">
+/** A row whose time is not known before it is committed. */
+export type Draft = Omit<NewRow, "ts"> & { ts: number }
 
 export interface Prepared {
   readonly row: Draft
@@ -58,8 +58,48 @@ export const prepare = (event: EventInput, restrictedJson: boolean): Prepared | 
       branch: branch ?? null,
       event: Codec.encodeText(kind),
       payload: stored,
-      error: error === undefined || error === null ? null : Codec.encodeText(error)
+      error: error === undefined || error === null ? null : Codec.encodeText(error),
+      ts: 0
     },
     payload: json?.value
   }
+}
+
+export interface Rejected {
+  readonly index: number
+  readonly description: string
+}
+
+/** What can be stored of some events, and what cannot. */
+export interface PreparedAll {
+  readonly drafts: ReadonlyArray<Draft>
+  /** The payload of each of the drafts as it will be read back. */
+  readonly payloads: ReadonlyArray<Json | undefined>
+  /** Which event each of the drafts is; left out where they are all. */
+  readonly indexes: ReadonlyArray<number> | undefined
+  readonly rejected: ReadonlyArray<Rejected>
+  /** How many characters are in the drafts, but for short ones. */
+  readonly characters: number
+}
+
+export const prepareAll = (events: ReadonlyArray<EventInput>, restrictedJson: boolean): PreparedAll => {
+  const drafts: Array<Draft> = []
+  const payloads: Array<Json | undefined> = []
+  const indexes: Array<number> = []
+  const rejected: Array<Rejected> = []
+  let characters = 0
+  for (let index = 0; index < events.length; index++) {
+    // A hole in the array is no event, either.
+    const prepared = prepare(events[index] as EventInput, restrictedJson)
+    if (typeof prepared === "string") {
+      rejected.push({ index, description: prepared })
+    } else {
+      const { payload, row } = prepared
+      drafts.push(row)
+      payloads.push(payload)
+      indexes.push(index)
+      characters += (row.payload?.length ?? 0) + (row.error?.length ?? 0)
+    }
+  }
+  return { drafts, payloads, indexes: rejected.length === 0 ? undefined : indexes, rejected, characters }
 }

@@ -60,9 +60,10 @@ export const appending = (it: It): void => {
       const stored: Array<LedgerEntry> = []
       for (const step of [5_000, 5_000, 1_000, 0, 7_000]) {
         yield* TestClock.setTime(start + step)
-        for (let index = 0; index < 200; index++) {
+        for (let index = 0; index < 50; index++) {
           stored.push(yield* ledger.append(output(base, 1, `${step} ${index}`)))
         }
+        stored.push(...(yield* ledger.appendAll(Arr.makeBy(150, (index) => output(base, 1, `${step} ${50 + index}`)))))
       }
       assert.isTrue(stored.every((entry, index) => index === 0 || entry.ts >= (stored[index - 1]?.ts ?? Infinity)))
       assert.deepStrictEqual(yield* read({ sandboxId: base.sandboxId }), stored)

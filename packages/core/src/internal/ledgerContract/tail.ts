@@ -71,9 +71,11 @@ export const tailing = (it: It): void => {
         Effect.fork
       )
       yield* Deferred.await(started)
-      yield* Effect.forEach(Arr.range(1, 2000), (index) => ledger.append(output(base, 1, `${index}`)), {
-        discard: true
-      })
+      yield* Effect.forEach(
+        Arr.chunksOf(Arr.range(1, 2000), 8),
+        (indexes) => ledger.appendAll(indexes.map((index) => output(base, 1, `${index}`))),
+        { discard: true }
+      )
       yield* Deferred.succeed(gate, undefined)
       assert.deepStrictEqual(texts(yield* joinPassingTime(follower)), Arr.makeBy(2001, String))
     })
