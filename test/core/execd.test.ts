@@ -582,6 +582,25 @@ describe("the endpoint", () => {
     )
   )
 
+  it.scopedLive("a failure to ask for it is everybody's who waits, and the next one asks again", () =>
+    Effect.gen(function* () {
+      const server = yield* ScriptedServer.make((request) =>
+        Effect.delay(Effect.succeed(json(403, { code: "NO", message: request.path })), "50 millis")
+      )
+      yield* Effect.gen(function* () {
+        const client = yield* Effect.flatMap(Execd.Execd, (execd) => execd.connect("s1"))
+        const errors = yield* Effect.all(
+          Array.from({ length: 20 }, () => Effect.flip(client.command({ command: "x" }).pipe(Stream.runDrain))),
+          { concurrency: "unbounded" }
+        )
+        for (const error of errors) assert.deepInclude(error, { module: "OpenSandbox", status: 403 })
+        assert.lengthOf(server.requests, 1)
+        yield* Effect.flip(client.ping)
+        assert.lengthOf(server.requests, 2)
+      }).pipe(Effect.provide(Layer.provide(Execd.layer, OpenSandbox.layer({ url: server.url }))))
+    })
+  )
+
   it.scopedLive("a caller that is interrupted while asking does not take the others along", () =>
     Effect.gen(function* () {
       const go = yield* Deferred.make<void>()

@@ -1,7 +1,10 @@
 /** @internal */
 import type * as HttpClient from "@effect/platform/HttpClient"
 import type * as Context from "effect/Context"
+import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
 import type { Endpoint, OpenSandbox } from "../../OpenSandbox.js"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { RetryPolicy } from "./client.js"
@@ -15,7 +18,7 @@ export interface Connection {
 }
 
 /**
- * The endpoint of one port of a sandbox: asked for on first use, by one caller at a time, and kept until it is dropped.
+ * The endpoint of one port of a sandbox: asked for on first use, once for all who want it then, and kept until it is dropped.
  *
  * @internal
  */
@@ -32,8 +35,8 @@ export const makeConnections = (
   sandboxId: string,
   port: number
 ): Connections => {
-  const semaphore = Effect.unsafeMakeSemaphore(1)
   let current: Connection | undefined
+  let asking: Deferred.Deferred<Connection, OpenSandboxError> | undefined
   let generation = 0
   const resolve: Effect.Effect<Connection, OpenSandboxError> = Effect.suspend(() => {
     if (current !== undefined) return Effect.succeed(current)
@@ -45,8 +48,21 @@ export const makeConnections = (
       return Effect.succeed(current)
     })
   })
+  const get: Effect.Effect<Connection, OpenSandboxError> = Effect.suspend(() => {
+    if (current !== undefined) return Effect.succeed(current)
+    if (asking !== undefined) return Deferred.await(asking)
+    const answer = Deferred.unsafeMake<Connection, OpenSandboxError>(FiberId.none)
+    asking = answer
+    return Effect.onExit(resolve, (exit) =>
+      Effect.sync(() => {
+        asking = undefined
+        // Where the one who asked has gone, the next does.
+        Deferred.unsafeDone(answer, Exit.isInterrupted(exit) ? get : exit)
+      })
+    )
+  })
   return {
-    get: Effect.suspend(() => (current === undefined ? semaphore.withPermits(1)(resolve) : Effect.succeed(current))),
+    get,
     drop: (connection) =>
       Effect.sync(() => {
         if (current === connection) current = undefined
