@@ -145,6 +145,17 @@ export interface ForkResult {
 }
 
 /**
+ * How much there was.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface ClearResult {
+  readonly workingKeys: number
+  readonly semanticFacts: number
+}
+
+/**
  * @since 0.1.0
  * @category models
  */
@@ -182,6 +193,16 @@ export interface WorkingService {
     parent: ResourceRef,
     childResourceId: string
   ) => Effect.Effect<ForkResult, InvalidResourceRef | InvalidInput | MemoryAccessDenied | MemoryStoreError>
+  /**
+   * Removes all that the resource has in working and semantic memory. What happened stays in the ledger. Fails with
+   * `MemoryCapabilityError`, having removed nothing, where facts cannot be forgotten.
+   */
+  readonly clear: (
+    ref: ResourceRef
+  ) => Effect.Effect<
+    ClearResult,
+    InvalidResourceRef | InvalidInput | MemoryAccessDenied | MemoryStoreError | MemoryCapabilityError
+  >
 }
 
 /**

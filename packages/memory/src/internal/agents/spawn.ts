@@ -4,13 +4,13 @@
 import type { Sandbox } from "@sandglass/core/Sandbox"
 import type { SandboxHooks } from "@sandglass/core/SandboxHooks"
 import { composeHooks } from "@sandglass/core/SandboxHooks"
+import type * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as ExecutionStrategy from "effect/ExecutionStrategy"
 import * as Exit from "effect/Exit"
-import * as Option from "effect/Option"
 import * as Scope from "effect/Scope"
 import type { SpawnOptions } from "../../Agents.js"
-import type { Service } from "../../Memory.js"
+import type { ForkResult, Service } from "../../Memory.js"
 import { makeHooks } from "../../MemoryHooks.js"
 import type { ResourceRef } from "../../ResourceRef.js"
 import { notEmpty } from "../checks.js"
@@ -35,6 +35,15 @@ const makeChildHooks = (memory: Service, ref: ResourceRef) => {
   }
 }
 
+const logged = (what: string) =>
+  Effect.catchAllCause((cause: Cause.Cause<unknown>) => Effect.logError(`${what} could not be removed`, cause))
+
+/** Takes back the copy of a memory, of which nobody knows yet. */
+const takeBack = (memory: Service, { ref, semanticFactsCopied }: ForkResult) =>
+  (semanticFactsCopied > 0 ? Effect.asVoid(memory.clear(ref)) : Effect.asVoid(memory.working.clear(ref))).pipe(
+    logged(`the memory that was copied to ${JSON.stringify(ref.resourceId)}`)
+  )
+
 export const spawn = (
   memory: Service,
   parent: { readonly ref: ResourceRef; readonly sandbox: Sandbox },
@@ -47,29 +56,24 @@ export const spawn = (
       if ((yield* restore(memory.working.list(to))).size > 0) return yield* notEmpty(method, to)
       const scope = yield* Effect.flatMap(Effect.scope, (outer) => Scope.fork(outer, ExecutionStrategy.sequential))
       const own = makeChildHooks(memory, to)
-      let made: Option.Option<Sandbox> = Option.none()
+      /** What is to be taken back if it does not come to an end. */
+      const undo: Array<Effect.Effect<void>> = [Scope.close(scope, Exit.void)]
       return yield* Effect.gen(function* () {
-        const sandbox = yield* restore(
-          Scope.extend(
-            parent.sandbox.fork({ name, resourceId: to.resourceId, detached, hooks: composeHooks(own.hooks, hooks) }),
-            scope
+        const sandbox = yield* parent.sandbox
+          .fork({ name, resourceId: to.resourceId, detached, hooks: composeHooks(own.hooks, hooks) })
+          .pipe(
+            Scope.extend(scope),
+            // A detached one does not end with its scope.
+            Effect.tap(({ close }) => Effect.sync(() => undo.push(close))),
+            restore
           )
-        )
-        made = Option.some(sandbox)
-        // Last, because it is done as a whole or not at all, and not to be interrupted, because then nobody would know.
-        yield* memory.fork(parent.ref, to.resourceId)
+        // Not to be interrupted, because then nobody would know whether it was done.
+        const copied = yield* memory.fork(parent.ref, to.resourceId)
+        undo.push(takeBack(memory, copied))
         yield* own.begin(sandbox)
+        // Whoever was interrupted meanwhile gets no child.
+        yield* restore(Effect.void)
         return { ref: to, sandbox }
-      }).pipe(
-        Effect.onExit((exit) =>
-          Exit.isSuccess(exit)
-            ? Effect.void
-            : // A detached one does not end with its scope.
-              Effect.zipRight(
-                Option.match(made, { onNone: () => Effect.void, onSome: ({ close }) => close }),
-                Scope.close(scope, exit)
-              )
-        )
-      )
+      }).pipe(Effect.onError(() => Effect.all(undo.toReversed(), { discard: true })))
     })
   )

@@ -7,6 +7,7 @@ import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import type { ForkResult } from "../../Memory.js"
 import { InvalidInput } from "../../MemoryError.js"
+import type { MemoryTransaction } from "../../MemoryTransaction.js"
 import type { ResourceRef } from "../../ResourceRef.js"
 import * as Ref from "../../ResourceRef.js"
 import type { SemanticMemory } from "../../SemanticMemory.js"
@@ -22,6 +23,13 @@ export const childOf = (method: string, parent: ResourceRef, childResourceId: st
       : { from, to }
   })
 
+/** How to do something to both as one, where they are in one database. */
+export const sharedTransaction = (
+  working: Context.Tag.Service<WorkingMemory>,
+  semantic: Context.Tag.Service<SemanticMemory>
+): Option.Option<MemoryTransaction> =>
+  Option.filter(semantic.transaction, (transaction) => Option.contains(working.transaction, transaction))
+
 export const fork = (
   working: Context.Tag.Service<WorkingMemory>,
   semantic: Option.Option<Context.Tag.Service<SemanticMemory>>,
@@ -31,7 +39,7 @@ export const fork = (
   Effect.gen(function* () {
     const { from, to } = yield* childOf("Memory.fork", parent, childResourceId)
     const prunable = Option.flatMap(semantic, (provider) => provider.prunable)
-    const transaction = Option.flatMap(semantic, (provider) => provider.transaction)
+    const transaction = Option.flatMap(semantic, (provider) => sharedTransaction(working, provider))
     const copyWorking = working.copy(from, to)
     const result = (workingKeysCopied: number, semanticFactsCopied: number): ForkResult => ({
       ref: to,
@@ -40,7 +48,7 @@ export const fork = (
     })
     if (Option.isNone(prunable)) return result(yield* copyWorking, 0)
     const copyFacts = prunable.value.copy(from, to)
-    if (Option.isSome(transaction) && Option.contains(working.transaction, transaction.value)) {
+    if (Option.isSome(transaction)) {
       return yield* transaction.value.run(Effect.zipWith(copyWorking, copyFacts, result))
     }
     // Two stores: what the first has taken is taken back if the second fails.

@@ -25,6 +25,7 @@ import * as Ref from "../../ResourceRef.js"
 import type { Prunable, SemanticMemory, NewFact as StoredNewFact } from "../../SemanticMemory.js"
 import type { WorkingMemory } from "../../WorkingMemory.js"
 import * as AutoCompact from "./autoCompact.js"
+import { clear } from "./clear.js"
 import * as Compaction from "./compaction.js"
 import { fork } from "./fork.js"
 import * as Snippet from "./snippet.js"
@@ -68,6 +69,7 @@ const makeBase = (
       const facts = query === undefined ? [] : yield* recall(ref, query, options)
       return Snippet.build(values, facts, maxChars)
     }).pipe(spanned("buildContextSnippet")),
+  clear: (ref) => clear(working, semantic, ref).pipe(spanned("clear")),
   fork: (parent, childResourceId) => fork(working, semantic, parent, childResourceId).pipe(spanned("fork"))
 })
 

@@ -263,6 +263,30 @@ export const facts = (it: It): void => {
     })
   )
 
+  it.effect("a memory can be cleared as a whole", () =>
+    Effect.gen(function* () {
+      const memory = yield* Memory.FullMemory
+      const semantic = yield* SemanticMemory
+      const [ref, other] = yield* Effect.all([freshRef, freshRef])
+      yield* session(forWhom(ref))
+      for (const owner of [ref, other]) {
+        yield* memory.working.set(owner, "a", 1)
+        yield* memory.working.set(owner, "b", 2)
+        yield* memory.remember(owner, { content: "fact" })
+      }
+      const stubborn = yield* Effect.provideService(Memory.makeFull(), SemanticMemory, {
+        ...semantic,
+        prunable: Option.none()
+      })
+      yield* failsWith("MemoryCapabilityError", stubborn.clear(ref))
+      assert.deepStrictEqual(yield* memory.clear(ref), { workingKeys: 2, semanticFacts: 1 })
+      assert.deepStrictEqual(yield* memory.clear(ref), { workingKeys: 0, semanticFacts: 0 })
+      assert.deepStrictEqual([(yield* memory.working.list(ref)).size, yield* listed(ref)], [0, []])
+      assert.deepStrictEqual([(yield* memory.working.list(other)).size, contents(yield* listed(other))], [2, ["fact"]])
+      assert.strictEqual((yield* collect(memory.episodicRecall(ref))).length, 1)
+    })
+  )
+
   it.effect("what makes no sense is refused, and nothing was written", () =>
     Effect.gen(function* () {
       const memory = yield* Memory.FullMemory
@@ -276,6 +300,7 @@ export const facts = (it: It): void => {
         yield* failsWith("InvalidResourceRef", memory.buildContextSnippet(ref))
         yield* failsWith("InvalidResourceRef", memory.fork(ref, "child"))
         yield* failsWith("InvalidResourceRef", memory.reembed(ref))
+        yield* failsWith("InvalidResourceRef", memory.clear(ref))
       }
       const ref = yield* freshRef
       const one = yield* session(forWhom(ref))
@@ -322,6 +347,7 @@ export const facts = (it: It): void => {
         yield* memory.working.set(ref, "k", 1)
         assert.include(yield* memory.buildContextSnippet(ref, { query: "a" }), `"k": 1`)
         assert.strictEqual((yield* collect(memory.episodicRecall(ref))).length, 1)
+        assert.deepStrictEqual(yield* memory.clear(yield* freshRef), { workingKeys: 0, semanticFacts: 0 })
         const child = yield* fresh("child")
         assert.deepStrictEqual(yield* memory.fork(ref, child), {
           ref: { resourceId: child },
