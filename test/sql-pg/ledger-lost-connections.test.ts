@@ -1,3 +1,4 @@
+import * as PgClient from "@effect/sql-pg/PgClient"
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, LedgerError } from "@sandglass/core"
 import { PgLedger } from "@sandglass/sql-pg"
@@ -8,6 +9,8 @@ import * as Either from "effect/Either"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
+import * as Logger from "effect/Logger"
+import * as LogLevel from "effect/LogLevel"
 import * as Redacted from "effect/Redacted"
 import * as Schedule from "effect/Schedule"
 import * as Scope from "effect/Scope"
@@ -192,21 +195,62 @@ describe("PgLedger and the connection that listens", () => {
       const writer = yield* open({ url })
       const reader = yield* open({ url: Redacted.make(proxied.href), pollInterval: "1 hour" })
       const { seen } = yield* follow(reader)
+      const passTime = (count: number) =>
+        TestClock.adjust("1 second").pipe(
+          Effect.zipRight(TestServices.provideLive(Effect.sleep("20 millis"))),
+          Effect.repeat({ until: () => seen.length === count }),
+          Effect.raceFirst(TestServices.provideLive(Effect.sleep("25 seconds")))
+        )
       yield* writer.append({ ...base, event: "before" })
-      yield* eventually(() => seen.length === 1)
+      yield* passTime(1)
       yield* eventually(Effect.sync(() => proxy.freeze("LISTEN") === 1))
+      const silent = yield* TestClock.currentTimeMillis
       yield* writer.append({ ...base, event: "unheard" })
       yield* TestServices.provideLive(Effect.sleep("200 millis"))
       assert.deepStrictEqual(seen, ["before"])
       // It is asked every ten seconds, and has five to answer.
-      for (let second = 0; second < 16; second++) {
-        yield* TestClock.adjust("1 second")
-        yield* TestServices.provideLive(Effect.sleep("20 millis"))
-      }
-      yield* eventually(() => seen.length === 2)
+      yield* passTime(2)
+      assert.isAtLeast((yield* TestClock.currentTimeMillis) - silent, 5_000)
       yield* writer.append({ ...base, event: "heard" })
-      yield* eventually(() => seen.length === 3)
+      yield* passTime(3)
       assert.deepStrictEqual(seen, ["before", "unheard", "heard"])
+    })
+  )
+
+  it.scopedLive("is done without where the client gives no access to what arrives on it, and says so", () =>
+    Effect.gen(function* () {
+      const url = yield* database
+      const opaque = new Proxy(yield* client(url), {
+        get: (target, property) => {
+          if (property === "reserve") {
+            return Effect.map(target.reserve, (connection) => ({
+              execute: connection.execute.bind(connection),
+              executeRaw: connection.executeRaw.bind(connection),
+              executeStream: connection.executeStream.bind(connection),
+              executeUnprepared: connection.executeUnprepared.bind(connection),
+              executeValues: connection.executeValues.bind(connection)
+            }))
+          }
+          const value: unknown = Reflect.get(target, property)
+          return property === "withoutTransforms" ? () => opaque : value
+        }
+      })
+      const warnings: Array<string> = []
+      const logger = Logger.make(({ logLevel, message }) => {
+        if (logLevel === LogLevel.Warning) {
+          warnings.push(String(message))
+        }
+      })
+      yield* Effect.gen(function* () {
+        const reader = yield* PgLedger.fromClient({ pollInterval: "20 millis" }).pipe(
+          Effect.provideService(PgClient.PgClient, opaque)
+        )
+        const writer = yield* open({ url })
+        const { seen } = yield* follow(reader)
+        yield* writer.append({ ...base, event: "found" })
+        yield* eventually(() => seen.length === 1 && warnings.length === 1)
+      }).pipe(Effect.provide(Logger.replace(Logger.defaultLogger, logger)))
+      assert.include(warnings[0], "polling")
     })
   )
 

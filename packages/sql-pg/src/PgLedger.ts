@@ -39,7 +39,6 @@ export interface LedgerOptions {
  */
 export interface Options extends PgConnection.Options, LedgerOptions {}
 
-/** What a pool of the application's own fails with is told as what it is. */
 const atStart = (error: LedgerError): LedgerError =>
   new LedgerError({
     method: "layer",
