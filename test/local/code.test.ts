@@ -215,9 +215,9 @@ for (const mode of modes) {
         const status = (method: string, path: string, body?: object) =>
           Effect.map(box.request(method, path, body === undefined ? {} : { body }), (answer) => answer.status)
         assert.strictEqual(yield* status("GET", "/code/contexts"), 400)
-        assert.strictEqual(yield* status("POST", "/code/context", { language: "cobol" }), 400)
+        assert.strictEqual(yield* status("POST", "/code/context", { language: "cobol" }), 501)
         assert.strictEqual(yield* status("POST", "/code/context", {}), 400)
-        assert.strictEqual(yield* status("POST", "/code", { code: "1", context: { language: "cobol" } }), 400)
+        assert.strictEqual(yield* status("POST", "/code", { code: "1", context: { language: "cobol" } }), 501)
         assert.strictEqual(yield* status("POST", "/code", { code: "1", context: { id: a } }), 404)
         assert.strictEqual(yield* status("POST", "/code", {}), 400)
         assert.strictEqual(yield* status("DELETE", `/code?id=${a}`), 404)

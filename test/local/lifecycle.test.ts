@@ -96,7 +96,9 @@ describe("lifecycle", () => {
         { ...fromImage, metadata: { "opensandbox.io/x": "a" } },
         { ...fromImage, metadata: { a: "spaced out" } },
         { ...fromImage, metadata: { a: "x".repeat(64) } },
-        { ...fromImage, metadata: { "a b": "x" } }
+        { ...fromImage, metadata: { "a b": "x" } },
+        { ...fromImage, platform: "linux/amd64" },
+        { ...fromImage, secureAccess: "yes" }
       ]
       for (const body of bad) {
         const answer = yield* server.request("POST", "/sandboxes", { body })
@@ -110,9 +112,36 @@ describe("lifecycle", () => {
         404
       )
       assert.strictEqual((yield* server.request("GET", "/nothing/here")).status, 404)
-      const volumes = yield* create(server, { volumes: [{ name: "a", mountPath: "/a", host: { path: "/" } }] })
-      assert.strictEqual(volumes.status, 501)
-      assert.strictEqual(volumes.json.code, "NOT_IMPLEMENTED")
+    })
+  )
+
+  it.scopedLive("refuses what it cannot do, instead of leaving it out", () =>
+    Effect.gen(function* () {
+      const server = yield* start({ mode })
+      for (const [extra, word] of [
+        [{ volumes: [{ name: "a", mountPath: "/a", host: { path: "/" } }] }, "volumes"],
+        [{ extensions: { poolRef: "warm" } }, "pools"],
+        [{ image: undefined, entrypoint: undefined, extensions: { poolRef: "warm" } }, "pools"],
+        [{ extensions: { "access.renew.extend.seconds": "600" } }, "access.renew.extend.seconds"],
+        [{ platform: { os: "windows", arch: "amd64" } }, "windows/amd64"],
+        [{ platform: { os: "linux", arch: "riscv64" } }, "linux/riscv64"]
+      ] as const) {
+        const answer = yield* create(server, extra)
+        assert.deepStrictEqual([answer.status, answer.json.code], [501, "NOT_IMPLEMENTED"], word)
+        assert.include(answer.json.message, word)
+      }
+      for (const path of ["/pools", "/pools/a"]) {
+        const answer = yield* server.request("GET", path)
+        assert.deepStrictEqual([answer.status, answer.json.code], [501, "NOT_IMPLEMENTED"], path)
+      }
+      const { id } = yield* server.box()
+      for (const path of ["diagnostics/summary", "endpoints/80?expires=9999999999"]) {
+        const answer = yield* server.request("GET", `/sandboxes/${id}/${path}`)
+        assert.deepStrictEqual([answer.status, answer.json.code], [501, "NOT_IMPLEMENTED"], path)
+      }
+      const arch = process.arch === "x64" ? "amd64" : process.arch
+      const own = yield* create(server, { platform: { os: "linux", arch }, extensions: { "my.own/key": "kept" } })
+      assert.strictEqual(own.status, 202)
     })
   )
 
@@ -125,6 +154,7 @@ describe("lifecycle", () => {
         env: null,
         extensions: null,
         platform: null,
+        secureAccess: null,
         snapshotId: null,
         volumes: null
       })

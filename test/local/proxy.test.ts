@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net"
 import { assert, describe, it } from "@effect/vitest"
 import * as Effect from "effect/Effect"
 import WebSocket, { WebSocketServer } from "ws"
-import { send, start } from "./support.js"
+import { fromImage, send, start } from "./support.js"
 
 const listening = (handler: Http.RequestListener) =>
   Effect.acquireRelease(
@@ -133,6 +133,45 @@ describe("the proxy", () => {
       yield* server.request("POST", `/sandboxes/${box.id}/pause`)
       assert.strictEqual((yield* send("GET", url)).status, 503)
       assert.strictEqual((yield* send("GET", url.replace(box.id, "none"))).status, 404)
+    })
+  )
+
+  it.scopedLive("lets nobody without the header reach a sandbox with secure access", () =>
+    Effect.gen(function* () {
+      const { port } = yield* listening((request, response) => response.end(JSON.stringify(request.headers)))
+      const server = yield* start({ mode: "plain" })
+      const made = yield* server.request("POST", "/sandboxes", { body: { ...fromImage, secureAccess: true } })
+      const { json } = yield* server.request("GET", `/sandboxes/${made.json.id}/endpoints/${port}`)
+      const url = `http://${json.endpoint}`
+      const headers: { readonly [name: string]: string } = json.headers
+      assert.deepStrictEqual(Object.keys(headers), ["OPENSANDBOX-SECURE-ACCESS"])
+      const answer = yield* send("GET", url, { headers })
+      assert.strictEqual(answer.status, 200)
+      assert.notProperty(answer.json, "opensandbox-secure-access", "the header is the server's own")
+      const wrong = { "OPENSANDBOX-SECURE-ACCESS": "wrong" }
+      for (const refused of [yield* send("GET", url), yield* send("GET", url, { headers: wrong })]) {
+        assert.deepStrictEqual([refused.status, refused.json.code], [401, "UNAUTHORIZED"])
+      }
+      const upgraded = (headers: { readonly [name: string]: string }) =>
+        Effect.promise(
+          () =>
+            new Promise((resume) => {
+              const socket = new WebSocket(url.replace("http", "ws"), { headers })
+              socket.on("error", () => {})
+              socket.on("open", () => {
+                socket.terminate()
+                resume("open")
+              })
+              socket.on("unexpected-response", (_request, response) => resume(response.statusCode))
+            })
+        )
+      assert.deepStrictEqual(
+        [yield* upgraded({}), yield* upgraded(wrong), yield* upgraded(headers)],
+        [401, 401, "open"]
+      )
+      const { id } = yield* server.box()
+      const open = yield* server.request("GET", `/sandboxes/${id}/endpoints/${port}`)
+      assert.deepStrictEqual(open.json, { endpoint: `127.0.0.1:${port}` })
     })
   )
 })

@@ -2,7 +2,7 @@
 
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
-import { ApiError, badRequest, conflict, contextNotFound, runtimeError } from "./apiError.js"
+import { ApiError, badRequest, conflict, contextNotFound, notImplemented, runtimeError } from "./apiError.js"
 import type { Language } from "./code/drivers.js"
 import { drivers, isLanguage } from "./code/drivers.js"
 import { Interpreter } from "./code/interpreter.js"
@@ -48,12 +48,7 @@ const MAX_CONTEXTS = 64
 const languageOf = (text: string): Effect.Effect<Language, ApiError> =>
   isLanguage(text)
     ? Effect.succeed(text)
-    : Effect.fail(
-        badRequest(
-          `There is no ${JSON.stringify(text)} here: the languages are ${Object.keys(drivers).join(", ")}`,
-          "UNSUPPORTED_LANGUAGE"
-        )
-      )
+    : Effect.fail(notImplemented(`the language ${JSON.stringify(text)} (there are ${Object.keys(drivers).join(", ")})`))
 
 export const makeCodes = (options: {
   readonly instance: Instance

@@ -1,7 +1,9 @@
 /** The command and metrics half of execd; see `execdFiles.ts` for the rest. @internal */
 
 import * as Fs from "node:fs"
+import type * as Http from "node:http"
 import * as Os from "node:os"
+import type { Headers } from "@effect/platform/Headers"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import * as Effect from "effect/Effect"
@@ -18,7 +20,7 @@ import { attachTerminal, terminalRoutes } from "./execdTerminals.js"
 import { attempt, body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { readFileOr } from "./process.js"
 import type { Handler, Route, ServiceUpgrade } from "./routes.js"
-import { route } from "./routes.js"
+import { ACCESS_HEADER, route } from "./routes.js"
 import type { Sandbox, Sandboxes } from "./sandboxes.js"
 
 const RunCommand = Schema.Struct({
@@ -192,6 +194,17 @@ export const running = (sandbox: Sandbox): Effect.Effect<Sandbox, ApiError> =>
           message: `Sandbox ${sandbox.id} is ${sandbox.status.state}`
         })
       )
+
+/** Whether a request may go on to a port of the sandbox. */
+export const mayReach = (
+  sandbox: Sandbox,
+  headers: Http.IncomingHttpHeaders | Headers
+): Effect.Effect<Sandbox, ApiError> => {
+  const given = headers[ACCESS_HEADER.toLowerCase()]?.toString()
+  return sandbox.spec.secureAccess && !sameSecret(given, sandbox.accessToken)
+    ? Effect.fail(unauthorized(ACCESS_HEADER))
+    : running(sandbox)
+}
 
 /** The sandbox, for whoever may ask its execd something. */
 const authorized = (

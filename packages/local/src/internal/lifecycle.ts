@@ -9,11 +9,11 @@ import { ApiError, invalidParameter, notImplemented } from "./apiError.js"
 import type { Kind } from "./diagnostics.js"
 import { diagnose } from "./diagnostics.js"
 import { CredentialProxy, egressApi, initialPolicy, NetworkPolicy, plainError } from "./egressApi.js"
-import { execd, running } from "./execd.js"
+import { execd, mayReach } from "./execd.js"
 import { attempt, body, empty, iso, json, query, sameSecret, unauthorized } from "./http.js"
 import { checkMetadata, mergeMetadata } from "./labels.js"
 import { proxyRequest } from "./proxy.js"
-import { EGRESS_PORT, EXECD_PORT, parseService } from "./routes.js"
+import { ACCESS_HEADER, EGRESS_PORT, EXECD_PORT, parseService } from "./routes.js"
 import type { Sandbox, Sandboxes } from "./sandboxes.js"
 import type { Snapshot, Snapshots } from "./snapshots.js"
 
@@ -32,12 +32,24 @@ const CreateSandbox = Schema.Struct({
   }),
   metadata: Schema.optionalWith(Strings, { nullable: true }),
   entrypoint: Schema.optionalWith(Schema.NonEmptyArray(Schema.String), { nullable: true }),
-  platform: Schema.optionalWith(Schema.Unknown, { nullable: true }),
+  platform: Schema.optionalWith(Schema.Struct({ os: Schema.String, arch: Schema.String }), { nullable: true }),
   extensions: Schema.optionalWith(Strings, { nullable: true }),
   networkPolicy: Schema.optionalWith(NetworkPolicy, { nullable: true }),
   credentialProxy: Schema.optionalWith(CredentialProxy, { nullable: true }),
+  secureAccess: Schema.optionalWith(Schema.Boolean, { nullable: true }),
   volumes: Schema.optionalWith(Schema.Array(Schema.Unknown), { nullable: true })
 })
+
+/** What is asked for and cannot be had, rather than a sandbox that lacks it in silence. */
+const missingIn = ({ extensions, platform, volumes }: typeof CreateSandbox.Type): string | undefined => {
+  if (extensions?.poolRef !== undefined) return "pools"
+  if (extensions?.["access.renew.extend.seconds"] !== undefined) return "access.renew.extend.seconds"
+  if (volumes !== undefined && volumes.length > 0) return "volumes"
+  const own = { os: process.platform, arch: process.arch === "x64" ? "amd64" : process.arch }
+  return platform === undefined || (platform.os === own.os && platform.arch === own.arch)
+    ? undefined
+    : `the platform ${platform.os}/${platform.arch} (this machine is ${own.os}/${own.arch})`
+}
 
 const Renew = Schema.Struct({ expiresAt: Schema.String })
 const CreateSnapshot = Schema.Struct({ name: Schema.optionalWith(Schema.NonEmptyString, { nullable: true }) })
@@ -140,18 +152,16 @@ export const makeRouter = (options: LifecycleOptions) => {
 
   const create: Answer = Effect.gen(function* () {
     const request = yield* body(CreateSandbox, invalidParameter)
-    const pooled = request.extensions?.poolRef !== undefined
-    if (!pooled && (request.image === undefined) === (request.snapshotId === undefined)) {
+    const missing = missingIn(request)
+    if (missing !== undefined) return yield* notImplemented(missing)
+    if ((request.image === undefined) === (request.snapshotId === undefined)) {
       return yield* invalidParameter("exactly one of image and snapshotId must be given")
     }
-    if (pooled && request.snapshotId !== undefined)
-      return yield* invalidParameter("snapshotId does not go together with extensions.poolRef")
-    if (!pooled && request.resourceLimits === undefined) return yield* invalidParameter("resourceLimits is required")
-    if (!pooled && request.image !== undefined && request.entrypoint === undefined)
+    if (request.resourceLimits === undefined) return yield* invalidParameter("resourceLimits is required")
+    if (request.image !== undefined && request.entrypoint === undefined)
       return yield* invalidParameter("entrypoint is required with image")
     if (request.timeout !== undefined && request.timeout < 60)
       return yield* invalidParameter("timeout must be at least 60 seconds")
-    if (request.volumes !== undefined && request.volumes.length > 0) return yield* notImplemented("volumes")
     const credentialProxy = request.credentialProxy?.enabled === true
     if (credentialProxy && request.networkPolicy === undefined)
       return yield* invalidParameter("credentialProxy needs a networkPolicy")
@@ -170,7 +180,8 @@ export const makeRouter = (options: LifecycleOptions) => {
       extensions: request.extensions,
       timeoutSeconds: request.timeout,
       policy: initialPolicy(request.networkPolicy),
-      credentialProxy
+      credentialProxy,
+      secureAccess: request.secureAccess ?? false
     })
     return json(
       {
@@ -240,8 +251,12 @@ export const makeRouter = (options: LifecycleOptions) => {
     const proxied = params.get("use_server_proxy")?.toLowerCase() === "true"
     const throughServer = `${authority}/v1/sandboxes/${sandbox.id}/proxy/${port}`
     if (port !== EXECD_PORT && port !== EGRESS_PORT) {
-      // Sandboxes share the network of the host.
-      return json({ endpoint: proxied ? throughServer : `127.0.0.1:${port}` })
+      const { secureAccess } = sandbox.spec
+      // Sandboxes share the network of the host; only a request that comes by here can be asked for a header.
+      return json({
+        endpoint: proxied || secureAccess ? throughServer : `127.0.0.1:${port}`,
+        ...(secureAccess ? { headers: { [ACCESS_HEADER]: sandbox.accessToken } } : {})
+      })
     }
     return json({
       endpoint: proxied ? throughServer : `${authority}/sandboxes/${sandbox.id}/port/${port}`,
@@ -284,7 +299,10 @@ export const makeRouter = (options: LifecycleOptions) => {
     const { id, path, port, search } = asked
     if (port === EXECD_PORT) return yield* execd(sandboxes, id, path)
     const sandbox = yield* sandboxes.get(id)
-    if (port !== EGRESS_PORT) return yield* Effect.zipRight(running(sandbox), proxyRequest(port, path + search))
+    if (port !== EGRESS_PORT) {
+      yield* mayReach(sandbox, request.headers)
+      return yield* proxyRequest(port, path + search)
+    }
     return sameSecret(request.headers["opensandbox-egress-auth"], sandbox.egressToken)
       ? yield* egressApi(sandbox.egress, path)
       : plainError(unauthorized("OPENSANDBOX-EGRESS-AUTH"))
@@ -326,6 +344,7 @@ export const makeRouter = (options: LifecycleOptions) => {
     HttpRouter.get(`${sandboxPath}/diagnostics/logs`, withKey(diagnostics("logs"))),
     HttpRouter.get(`${sandboxPath}/diagnostics/events`, withKey(diagnostics("events"))),
     HttpRouter.all(`${sandboxPath}/diagnostics/*`, missing("this kind of diagnostics")),
+    HttpRouter.all("/v1/pools", missing("pools")),
     HttpRouter.all("/v1/pools/*", missing("pools")),
     HttpRouter.all("/v1/sandboxes/:id/proxy/:port/*", service),
     HttpRouter.all("/v1/sandboxes/:id/proxy/:port", service),

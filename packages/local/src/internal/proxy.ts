@@ -16,6 +16,7 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
   "host",
   "keep-alive",
   "open-sandbox-api-key",
+  "opensandbox-secure-access",
   "proxy-authenticate",
   "proxy-authorization",
   "proxy-connection",

@@ -10,6 +10,9 @@ import type { Sandbox, Sandboxes } from "./sandboxes.js"
 export const EXECD_PORT = 44772
 export const EGRESS_PORT = 18080
 
+/** What requests to the ports of a sandbox with secure access must carry. */
+export const ACCESS_HEADER = "OPENSANDBOX-SECURE-ACCESS"
+
 export type Handler = (
   sandbox: Sandbox,
   sandboxes: Sandboxes,

@@ -47,6 +47,7 @@ export interface SandboxSpec {
   readonly timeoutSeconds: number | undefined
   readonly policy: Policy | undefined
   readonly credentialProxy: boolean
+  readonly secureAccess: boolean
 }
 
 export interface Sandbox {
@@ -82,6 +83,8 @@ export interface Sandbox {
   /** What requests to execd must carry; a new one after each resume. */
   token: string
   egressToken: string
+  /** What requests to its ports must carry, with secure access. */
+  readonly accessToken: string
 }
 
 /** Requests of one sandbox that may run at once, before one that needs all of them at rest. */
@@ -298,7 +301,8 @@ export const makeSandboxes = (options: SandboxesOptions): Effect.Effect<Sandboxe
             expiresAt: spec.timeoutSeconds === undefined ? undefined : createdAt + spec.timeoutSeconds * 1000,
             status: status("Running", "CONTAINER_RUNNING", "The sandbox is running"),
             token: secret(),
-            egressToken: secret()
+            egressToken: secret(),
+            accessToken: secret()
           }
           return sandbox
         }).pipe(Effect.tapErrorCause(() => undo))

@@ -9,7 +9,7 @@ import * as FiberSet from "effect/FiberSet"
 import type * as Scope from "effect/Scope"
 import * as WS from "ws"
 import { ApiError } from "./apiError.js"
-import { execdUpgrade, running } from "./execd.js"
+import { execdUpgrade, mayReach } from "./execd.js"
 import { uuid } from "./ids.js"
 import { proxyUpgrade } from "./proxy.js"
 import { EGRESS_PORT, EXECD_PORT, parseService } from "./routes.js"
@@ -66,7 +66,8 @@ export const serveUpgrades = (
       Effect.suspend(() => {
         const asked = parseService(request.url ?? "")
         if (asked !== undefined && asked.port !== EXECD_PORT && asked.port !== EGRESS_PORT) {
-          return Effect.flatMap(Effect.flatMap(sandboxes.get(asked.id), running), () =>
+          const reached = Effect.flatMap(sandboxes.get(asked.id), (sandbox) => mayReach(sandbox, request.headers))
+          return Effect.flatMap(reached, () =>
             proxyUpgrade(asked.port, asked.path + asked.search, request, socket, head)
           )
         }
