@@ -181,6 +181,49 @@ describe("egress of a sandbox", () => {
     })
   )
 
+  it.scopedLive("a create with a key takes no other sandbox, none that is closed, and the older of two", () =>
+    Effect.gen(function* () {
+      let others: ReadonlyArray<{ readonly [field: string]: unknown }> = []
+      let made = 0
+      let seenFrom = 0
+      const { sandboxes, server } = yield* setup({
+        // A server that knows no filter, and tells of some only after something was made.
+        override: (request) => {
+          if (request.path !== "/v1/sandboxes") return undefined
+          if (request.method !== "GET") {
+            made++
+            return undefined
+          }
+          return ScriptedServer.json(200, {
+            items: made >= seenFrom ? others : [],
+            pagination: { page: 1, pageSize: 100, totalItems: 1, totalPages: 1, hasNextPage: false }
+          })
+        }
+      })
+      const info = (id: string, key: string, createdAt: string) => ({
+        id,
+        status: { state: "Running" },
+        createdAt,
+        metadata: { "sandglass.idempotency-key": key }
+      })
+      others = [info("theirs", "other", "2020-01-01T00:00:00Z"), { ...info("none", "", ""), metadata: {} }]
+      const options = { image: "i", idempotencyKey: "k" }
+      const first = yield* sandboxes.create(options)
+      assert.strictEqual(first.id, "sbx1")
+      yield* first.close
+      // It is still there for a moment.
+      others = [info("sbx1", "k", "2020-01-01T00:00:00Z")]
+      const second = yield* sandboxes.create(options)
+      assert.strictEqual(second.id, "sbx2")
+      yield* second.close
+      seenFrom = made + 1
+      others = [info("sbx3", "k", "2026-01-01T00:00:01Z"), info("sbx0", "k", "2025-12-31T23:59:59Z")]
+      const third = yield* sandboxes.create({ ...options, detached: true })
+      assert.strictEqual(third.id, "sbx0")
+      assert.deepStrictEqual(server.deleted, ["sbx1", "sbx2", "sbx3"])
+    })
+  )
+
   it.scopedLive("what a create finds that no ledger knows belongs to the run that asks", () =>
     Effect.gen(function* () {
       const { sandboxes, server } = yield* setup({})

@@ -20,7 +20,7 @@ import type { Checkpoint, SandboxDetails, SandboxFilter } from "./Ledger.js"
 import { Ledger } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import { EventName } from "./LedgerEvent.js"
-import type { CreateRequest } from "./OpenSandbox.js"
+import type { CreateRequest, SandboxInfo } from "./OpenSandbox.js"
 import { OpenSandbox } from "./OpenSandbox.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
 import * as Replay from "./Replay.js"
@@ -61,7 +61,7 @@ export interface CreateOptions extends SessionOptions {
   readonly image?: CreateRequest["image"]
   /**
    * The same key, from whichever process, finds the container of an earlier create that still exists and attaches to it, instead of
-   * making another one. Two creates at the very same time in different processes may both make one.
+   * making another one. Of two that are made at the same time the younger is deleted again.
    */
   readonly idempotencyKey?: string | undefined
 }
@@ -210,6 +210,9 @@ const spanOf =
 const isNotFound = (error: { readonly _tag: string; readonly reason: string }) =>
   error._tag === "OpenSandboxError" && error.reason === "NotFound"
 
+const isOlder = (a: SandboxInfo, b: SandboxInfo): boolean =>
+  (a.createdAt ?? 0) < (b.createdAt ?? 0) || ((a.createdAt ?? 0) === (b.createdAt ?? 0) && a.id < b.id)
+
 /** The metadata by which a create of the same key finds what the first one made. */
 const idempotencyLabel = "sandglass.idempotency-key"
 
@@ -303,33 +306,44 @@ export const make = (
         )
       })
 
-    /** The container that an earlier create of this key made, if it still exists. */
+    const known = (sandboxId: string) => Effect.map(ledger.sandbox(sandboxId), Option.getOrUndefined)
+
+    /** The oldest container that a create of this key made, if one still exists. */
     const madeBefore = (key: string) =>
       openSandbox.list({ metadata: { [idempotencyLabel]: labelValue(key) } }).pipe(
-        Stream.filter(({ status }) => !["Stopping", "Terminated", "Failed"].includes(status.state)),
-        Stream.runHead
+        Stream.filter(
+          ({ metadata, status }) =>
+            // A server that ignores the filter answers with everybody's.
+            metadata[idempotencyLabel] === labelValue(key) &&
+            !["Stopping", "Terminated", "Failed"].includes(status.state)
+        ),
+        // One whose deletion failed, or is not over, is nobody's any more.
+        Stream.filterEffect(({ id }) => Effect.map(known(id), (details) => details?.status !== "closed")),
+        Stream.runFold(Option.none<SandboxInfo>(), (oldest, info) =>
+          Option.isSome(oldest) && !isOlder(info, oldest.value) ? oldest : Option.some(info)
+        )
       )
 
     const create = (own: CreateOptions): Effect.Effect<Sandbox, SandboxFailure, Scope.Scope> => {
       const key = own.idempotencyKey
       if (key === undefined) return createNew(own)
       if (key.trim() === "") return Effect.fail(invalid("Sandboxes.create", "idempotencyKey is blank"))
+      const { detached = false, hooks, name, resourceId, runId, teamId } = own
+      const join = ({ id }: SandboxInfo) => connect(id, { name, runId, resourceId, teamId, hooks, detached })
       return oneAtATime(
         `create ${key}`,
-        Effect.flatMap(
-          madeBefore(key),
-          Option.match({
-            onNone: () => createNew(own),
-            onSome: ({ id }) => {
-              const { detached = false, hooks, name, resourceId, runId, teamId } = own
-              return connect(id, { name, runId, resourceId, teamId, hooks, detached })
-            }
-          })
-        )
+        Effect.gen(function* () {
+          const before = yield* madeBefore(key)
+          if (Option.isSome(before)) return yield* join(before.value)
+          const made = yield* createNew(own)
+          // Another process may have looked when there was nothing to be seen: whichever container is older is kept.
+          const first = yield* Effect.onError(madeBefore(key), () => made.close)
+          if (Option.isNone(first) || first.value.id === made.id) return made
+          yield* made.close
+          return yield* join(first.value)
+        })
       )
     }
-
-    const known = (sandboxId: string) => Effect.map(ledger.sandbox(sandboxId), Option.getOrUndefined)
 
     /** Started in an order that may differ a little from that of their sequences: the newest few are looked at. */
     const lastSeq = (sandboxId: string, details: SandboxDetails | undefined) =>
