@@ -1,0 +1,1 @@
+export * as DurableWorkflow from "./DurableWorkflow.js"
