@@ -131,6 +131,11 @@ export type PrunableError = InvalidResourceRef | InvalidInput | MemoryAccessDeni
 export interface Prunable {
   /** Every fact, in the order in which they were first remembered, page by page. */
   readonly listAll: (ref: ResourceRef) => Stream.Stream<Fact, PrunableError>
+  /** Those first that were last remembered longest ago; of these only those that were so before a time in epoch milliseconds. */
+  readonly listOldest: (
+    ref: ResourceRef,
+    options?: { readonly before?: number | undefined }
+  ) => Stream.Stream<Fact, PrunableError>
   readonly count: (ref: ResourceRef) => Effect.Effect<number, PrunableError>
   /** Removes facts of this resource by id, all or nothing; ids of others are ignored. Returns how many there were. */
   readonly forget: (ref: ResourceRef, ids: ReadonlyArray<string>) => Effect.Effect<number, PrunableError>

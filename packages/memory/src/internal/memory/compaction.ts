@@ -1,6 +1,7 @@
 /**
  * Making old facts go.
  */
+import * as Chunk from "effect/Chunk"
 import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -40,33 +41,29 @@ export const checkLimits = (
       : Effect.fail(new InvalidInput({ method, description }))
   })
 
-/** A fact, without its text. */
-interface Mark {
-  readonly id: string
-  readonly updatedAt: number
-}
-
 /** Which facts go: those that are too old, and of the others the oldest that are too many. Oldest first. */
-const selectGoing = (
+const going = (
   prunable: Prunable,
   ref: ResourceRef,
   { maxAge, maxFacts }: Limits
-): Effect.Effect<ReadonlyArray<Mark>, PrunableError> =>
-  Effect.gen(function* () {
-    if (maxAge === Number.POSITIVE_INFINITY && (yield* prunable.count(ref)) <= maxFacts) return []
-    const now = yield* Clock.currentTimeMillis
-    const marks: Array<Mark> = []
-    yield* Stream.runForEachChunk(prunable.listAll(ref), (facts) =>
-      Effect.sync(() => {
-        for (const { id, updatedAt } of facts) marks.push({ id, updatedAt })
-      })
-    )
-    // Stable: of facts of one moment the one that was remembered first goes first.
-    marks.sort((a, b) => a.updatedAt - b.updatedAt)
-    const expired = marks.findIndex(({ updatedAt }) => now - updatedAt <= maxAge)
-    const tooOld = expired < 0 ? marks.length : expired
-    return marks.slice(0, Math.max(tooOld, marks.length - maxFacts))
-  })
+): Stream.Stream<StoredFact, PrunableError> =>
+  Stream.unwrap(
+    Effect.gen(function* () {
+      const count = maxFacts === Number.POSITIVE_INFINITY ? 0 : yield* prunable.count(ref)
+      const tooMany = Math.max(0, count - maxFacts)
+      const now = yield* Clock.currentTimeMillis
+      const before = now - maxAge
+      return tooMany === 0
+        ? before === Number.NEGATIVE_INFINITY
+          ? Stream.empty
+          : prunable.listOldest(ref, { before })
+        : prunable.listOldest(ref).pipe(
+            Stream.zipWithIndex,
+            Stream.takeWhile(([{ updatedAt }, place]) => place < tooMany || updatedAt < before),
+            Stream.map(([fact]) => fact)
+          )
+    })
+  )
 
 const forget = (
   prunable: Prunable,
@@ -81,24 +78,20 @@ const forget = (
     return forgotten
   })
 
-/** The facts of these marks that were not remembered again meanwhile, oldest first. */
-const factsOf = (
+/** Those of the facts that were not remembered again meanwhile. */
+const stillOld = (
   prunable: Prunable,
   ref: ResourceRef,
-  marks: ReadonlyArray<Mark>
-): Effect.Effect<ReadonlyArray<StoredFact>, PrunableError> =>
+  facts: ReadonlyArray<StoredFact>
+): Effect.Effect<ReadonlyArray<string>, PrunableError> =>
   Effect.suspend(() => {
-    const wanted = new Map(marks.map(({ id, updatedAt }, place) => [id, { updatedAt, place }]))
-    const found: Array<readonly [place: number, fact: StoredFact]> = []
-    return prunable.listAll(ref).pipe(
-      Stream.runForEach((fact) =>
-        Effect.sync(() => {
-          const mark = wanted.get(fact.id)
-          if (mark?.updatedAt === fact.updatedAt) found.push([mark.place, fact])
-        })
-      ),
-      Effect.as(found),
-      Effect.map((all) => all.sort(([a], [b]) => a - b).map(([, fact]) => fact))
+    const wanted = new Map(facts.map(({ id, updatedAt }) => [id, updatedAt]))
+    const before = (facts[facts.length - 1]?.updatedAt ?? Number.NEGATIVE_INFINITY) + 1
+    return prunable.listOldest(ref, { before }).pipe(
+      Stream.filter(({ id, updatedAt }) => wanted.get(id) === updatedAt),
+      Stream.map(({ id }) => id),
+      Stream.runCollect,
+      Effect.map(Chunk.toReadonlyArray)
     )
   })
 
@@ -121,26 +114,33 @@ export const compact = <E, R>(
   { prunable, remember, summarize, verify }: Compaction<E, R>
 ): Effect.Effect<CompactionResult, FactError | E, R> =>
   Effect.gen(function* () {
-    const going = yield* selectGoing(prunable, ref, limits)
-    if (going.length === 0) return nothing
     if (summarize === undefined) {
-      return {
-        ...nothing,
-        forgotten: yield* forget(
-          prunable,
-          ref,
-          going.map(({ id }) => id)
-        )
-      }
+      const forgotten = yield* Stream.runFoldEffect(
+        Stream.rechunk(going(prunable, ref, limits), forgetBatch).pipe(Stream.chunks),
+        0,
+        (count, facts) =>
+          Effect.map(
+            prunable.forget(
+              ref,
+              Array.from(facts, ({ id }) => id)
+            ),
+            (gone) => count + gone
+          )
+      )
+      return { ...nothing, forgotten }
     }
-    const facts = yield* Effect.flatMap(factsOf(prunable, ref, going), verify)
+    const facts = Array.from(yield* Stream.runCollect(going(prunable, ref, limits)))
     if (facts.length === 0) return nothing
-    const summary = yield* Effect.suspend(() => summarize(facts))
+    const summary = yield* Effect.flatMap(verify(facts), (verified) => summarize(verified))
     const usable = Array.isArray(summary) ? summary.filter(isUsable) : []
     if (usable.length === 0) return { ...nothing, refused: true }
     const written = new Set(yield* remember(usable))
     // What was remembered again while the summary was made is wanted, and so is what the summary repeats.
-    const left = yield* factsOf(prunable, ref, going)
-    const gone = left.flatMap(({ id }) => (written.has(id) ? [] : [id]))
-    return { forgotten: yield* forget(prunable, ref, gone), written: written.size, refused: false }
+    const ids = yield* stillOld(prunable, ref, facts)
+    const forgotten = yield* forget(
+      prunable,
+      ref,
+      ids.filter((id) => !written.has(id))
+    )
+    return { forgotten, written: written.size, refused: false }
   })

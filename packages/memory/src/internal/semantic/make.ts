@@ -18,7 +18,7 @@ import { checkCopy } from "../checks.js"
 import * as Vectors from "../vectors.js"
 import type { Checked } from "./facts.js"
 import { checkAll, checkQuery } from "./facts.js"
-import type { Put, SemanticStore } from "./store.js"
+import type { Put, SemanticStore, Updated } from "./store.js"
 
 type Service = Context.Tag.Service<SemanticMemory>
 
@@ -48,6 +48,31 @@ const makePrunable = (store: SemanticStore, nextId: Effect.Effect<string>): Prun
         )
       )
     ).pipe(Stream.withSpan(named("listAll"), { captureStackTrace: false })),
+  listOldest: (ref, { before = Number.MAX_SAFE_INTEGER } = {}) =>
+    Stream.unwrap(
+      Effect.gen(function* () {
+        const owner = yield* Ref.validate(named("listOldest"), ref)
+        if (typeof before !== "number" || Number.isNaN(before)) {
+          return yield* new InvalidInput({
+            method: named("listOldest"),
+            description: `before must be a time, not ${String(before)}`
+          })
+        }
+        const until = Math.ceil(Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, before)))
+        const start: Updated = { updatedAt: Number.MIN_SAFE_INTEGER, seq: 0 }
+        return Stream.paginateChunkEffect(start, (after) =>
+          Effect.map(store.oldest(owner, until, after, pageSize), (rows) => {
+            const last = rows[rows.length - 1]
+            return [
+              Chunk.unsafeFromArray(rows.map(({ fact }) => fact)),
+              last === undefined || rows.length < pageSize
+                ? Option.none()
+                : Option.some({ updatedAt: last.fact.updatedAt, seq: last.seq })
+            ]
+          })
+        )
+      })
+    ).pipe(Stream.withSpan(named("listOldest"), { captureStackTrace: false })),
   count: (ref) => Ref.validate(named("count"), ref).pipe(Effect.flatMap(store.count), spanned("count")),
   forget: (ref, ids) =>
     Effect.gen(function* () {

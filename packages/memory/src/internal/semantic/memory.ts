@@ -163,6 +163,16 @@ export const make: Effect.Effect<SemanticStore> = Effect.sync(() => {
         }
         return found
       }),
+    oldest: (ref, before, after, limit) =>
+      Effect.sync(() => {
+        const found: Array<Placed> = []
+        for (const row of rowsOf(ref).values()) {
+          const { updatedAt } = row.fact
+          if (updatedAt >= before || updatedAt < after.updatedAt) continue
+          if (updatedAt > after.updatedAt || row.seq > after.seq) found.push(placed(row))
+        }
+        return found.sort((a, b) => a.fact.updatedAt - b.fact.updatedAt || a.seq - b.seq).slice(0, limit)
+      }),
     count: (ref) => Effect.sync(() => rowsOf(ref).size),
     forget: (ref, ids) =>
       Effect.sync(() => {

@@ -16,6 +16,12 @@ export interface Placed {
   readonly fact: Fact
 }
 
+/** A place in the order in which facts were last remembered. */
+export interface Updated {
+  readonly updatedAt: number
+  readonly seq: number
+}
+
 export interface Scored extends Placed {
   readonly score: number
 }
@@ -73,6 +79,8 @@ export interface SemanticStore {
   ) => Result<number>
   /** Facts behind a place, in order. */
   readonly page: (ref: ResourceRef, after: number, limit: number) => Result<ReadonlyArray<Placed>>
+  /** Facts that were updated before a time, and behind a place in the order of that and of their own place. */
+  readonly oldest: (ref: ResourceRef, before: number, after: Updated, limit: number) => Result<ReadonlyArray<Placed>>
   readonly count: (ref: ResourceRef) => Result<number>
   readonly forget: (ref: ResourceRef, ids: ReadonlyArray<string>) => Result<number>
   readonly clear: (ref: ResourceRef) => Result<number>

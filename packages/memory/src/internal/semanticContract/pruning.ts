@@ -35,6 +35,39 @@ export const pruning = (it: It, model: Model): void => {
     120_000
   )
 
+  it.effect(
+    "facts are listed by when they were last remembered",
+    () =>
+      Effect.gen(function* () {
+        const semantic = yield* SemanticMemory
+        const { listOldest } = yield* prunable
+        const [ref, other] = yield* Effect.all([freshRef, freshRef])
+        const oldest = (before?: number) =>
+          Effect.map(Stream.runCollect(listOldest(ref, { before })), (facts) => contents(Chunk.toReadonlyArray(facts)))
+        yield* semantic.remember(other, { content: "of another" })
+        yield* TestClock.setTime(1_000)
+        const many = Arr.makeBy(1_300, (index) => `fact ${index}`)
+        yield* semantic.rememberAll(
+          ref,
+          many.map((content) => ({ content }))
+        )
+        yield* TestClock.setTime(2_000)
+        yield* semantic.rememberAll(ref, [{ content: "later" }, { content: "fact 3" }])
+        yield* TestClock.setTime(3_000)
+        yield* semantic.remember(ref, { content: "fact 1" })
+        const rest = many.filter((content) => content !== "fact 1" && content !== "fact 3")
+        assert.deepStrictEqual(yield* oldest(), [...rest, "fact 3", "later", "fact 1"])
+        assert.deepStrictEqual(yield* oldest(3_000), [...rest, "fact 3", "later"])
+        assert.deepStrictEqual(yield* oldest(1_000.5), rest)
+        assert.deepStrictEqual(yield* oldest(1_000), [])
+        assert.deepStrictEqual(yield* oldest(Number.NEGATIVE_INFINITY), [])
+        const some = yield* Stream.runCollect(Stream.take(listOldest(ref), 2))
+        assert.deepStrictEqual(contents(Chunk.toReadonlyArray(some)), ["fact 0", "fact 2"])
+        yield* failsWith("InvalidInput", Stream.runDrain(listOldest(ref, { before: Number.NaN })))
+      }),
+    120_000
+  )
+
   it.effect("what is forgotten is gone, and nothing else", () =>
     Effect.gen(function* () {
       const semantic = yield* SemanticMemory

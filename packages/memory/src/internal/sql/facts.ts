@@ -37,6 +37,7 @@ export const factTable = (dialect: Dialect): Table => ({
     ["sandglass_facts_id_unique", "(id)"],
     ["sandglass_facts_digest_unique", "(resource_hash, digest)"],
     ["sandglass_facts_seq", "(resource_hash, seq)"],
+    ["sandglass_facts_updated", "(resource_hash, updated_at, seq)"],
     ["sandglass_facts_model", "(resource_hash, model, indexed, seq)"]
   ]
 })

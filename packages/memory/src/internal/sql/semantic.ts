@@ -78,6 +78,10 @@ export const make = (
     outdatedAfter: text(`SELECT seq, content FROM ${name} WHERE ${mine} AND model > ? LIMIT ?`),
     indexedAmong: text(`SELECT seq, model FROM ${name} WHERE ${mine} AND indexed = 1 AND ${dialect.inIntegers("seq")}`),
     page: text(`${joined} WHERE facts.${mine} AND facts.seq > ? ORDER BY facts.seq LIMIT ?`),
+    oldest: text(
+      `${joined} WHERE facts.${mine} AND facts.updated_at < ? AND facts.updated_at >= ? AND ` +
+        "(facts.updated_at > ? OR facts.seq > ?) ORDER BY facts.updated_at, facts.seq LIMIT ?"
+    ),
     count: text(`SELECT count(*) AS count FROM ${name} WHERE ${mine}`),
     any: text(`SELECT 1 AS found FROM ${name} WHERE ${mine} LIMIT 1`),
     forget: text(`DELETE FROM ${name} WHERE ${mine} AND ${dialect.inTexts("id")} RETURNING seq, model, indexed`),
@@ -412,6 +416,15 @@ export const make = (
       const owner = Owner.of(ref)
       return Effect.map(
         reading(named("listAll"), owner, (run) => run(texts.page, [owner.hash, after, limit])),
+        Arr.map(Facts.toPlaced)
+      )
+    },
+    oldest: (ref, before, { seq, updatedAt }, limit) => {
+      const owner = Owner.of(ref)
+      return Effect.map(
+        reading(named("listOldest"), owner, (run) =>
+          run(texts.oldest, [owner.hash, before, updatedAt, updatedAt, seq, limit])
+        ),
         Arr.map(Facts.toPlaced)
       )
     },
