@@ -1,6 +1,6 @@
 import { Writable } from "node:stream"
 import { assert, describe, it } from "@effect/vitest"
-import type { LedgerEvent } from "@sandglass/core"
+import type { LedgerEvent, SandboxError } from "@sandglass/core"
 import { Ledger, LedgerError, Sandboxes } from "@sandglass/core"
 import * as Chunk from "effect/Chunk"
 import * as Deferred from "effect/Deferred"
@@ -9,6 +9,7 @@ import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
 import * as Redacted from "effect/Redacted"
+import type * as Scope from "effect/Scope"
 import * as Sink from "effect/Sink"
 import * as Stream from "effect/Stream"
 import * as ScriptedSandboxes from "../support/ScriptedSandboxes.js"
@@ -573,13 +574,29 @@ describe("bad input", () => {
   it.scopedLive("is a clear error before anything is sent or recorded", () =>
     Effect.gen(function* () {
       const { entries, sandbox, server } = yield* setup({})
-      for (const exec of [
+      const refused: ReadonlyArray<Effect.Effect<unknown, SandboxError.CodeFailure, Scope.Scope>> = [
         sandbox.exec(" "),
         sandbox.exec([]),
         sandbox.exec("x", { key: "" }),
         sandbox.exec("x", { maxOutput: -1 }),
-        sandbox.exec("x", { gid: 5 })
-      ]) {
+        sandbox.exec("x", { gid: 5 }),
+        sandbox.exec("x", { uid: -1 }),
+        sandbox.exec("x", { uid: 1.5 }),
+        sandbox.exec("x", { timeout: 0 }),
+        sandbox.exec("x", { timeout: "-5 seconds" as never }),
+        sandbox.exec("x", { timeout: "soon" as never }),
+        sandbox.exec("x", { raw: true, uid: 5 }),
+        sandbox.exec("x", { raw: true, env: { "a-b": "" } }),
+        sandbox.exec("echo a\0b"),
+        sandbox.exec("x", { cwd: "/a\0b" }),
+        sandbox.exec("x", { env: { "A=B": "" } }),
+        sandbox.execCode(" ", { language: "python" }),
+        sandbox.execCode("1", { language: "" }),
+        sandbox.openTerminal({ command: " " }),
+        sandbox.startDetached(""),
+        sandbox.start("x", { key: "" })
+      ]
+      for (const exec of refused) {
         assert.deepInclude(yield* Effect.flip(exec), { _tag: "SandboxError", reason: "InvalidOptions" })
       }
       assert.strictEqual(server.commands.length, 0)

@@ -107,27 +107,32 @@ export interface ExecSession {
   readonly oneAtATime: Effect.Semaphore
 }
 
+const isId = (id: number | undefined): boolean => id === undefined || (Number.isInteger(id) && id >= 0)
+
+/** What makes no sense of what is asked for. */
+const problemOf = ({ command, language, options, session }: Spec): string | undefined => {
+  const { cwd, env = {}, gid, idempotencyKey, key, maxOutput, raw, timeout, uid } = options
+  if (command.trim() === "") return language === undefined ? "an empty command" : "no code"
+  if (language === "") return "the language is empty"
+  if (language === undefined && command.includes("\0")) return "a command cannot hold NUL"
+  if (cwd?.includes("\0") === true) return "a directory cannot hold NUL"
+  // A script handles the variables by name.
+  const variable = session !== undefined || raw === true ? /^[A-Za-z_][A-Za-z0-9_]*$/ : /^[^=\0]+$/
+  if (!Object.keys(env).every((name) => variable.test(name))) return "the name of an environment variable is malformed"
+  if (key === "" || idempotencyKey === "") return "an empty key"
+  if (maxOutput !== undefined && !(maxOutput >= 0)) return "maxOutput must not be negative"
+  if (!isId(uid) || !isId(gid)) return "uid and gid are whole numbers from 0 on"
+  if (gid !== undefined && uid === undefined) return "gid needs uid"
+  if (raw === true && uid !== undefined) return "raw commands run as the sandbox's own user"
+  if (timeout === undefined) return undefined
+  const duration = Duration.decodeUnknown(timeout)
+  if (Option.isNone(duration)) return "timeout is no duration"
+  return Duration.toMillis(duration.value) > 0 ? undefined : "the timeout must be positive"
+}
+
 /** Refuses what makes no sense, and what comes after the sandbox was closed. */
 export const validate = (context: ExecContext, spec: Spec): Effect.Effect<void, SandboxError> => {
-  // A script handles the variables by name.
-  const scripted = spec.session !== undefined || spec.options.raw === true
-  const variable = scripted ? /^[A-Za-z_][A-Za-z0-9_]*$/ : /^[^=\0]+$/
-  const problem =
-    spec.command.trim() === ""
-      ? "an empty command"
-      : Object.keys(spec.options.env ?? {}).some((name) => !variable.test(name))
-        ? "the name of an environment variable is malformed"
-        : spec.options.key === "" || spec.options.idempotencyKey === ""
-          ? "an empty key"
-          : spec.options.maxOutput !== undefined && !(spec.options.maxOutput >= 0)
-            ? "maxOutput must not be negative"
-            : spec.options.gid !== undefined && spec.options.uid === undefined
-              ? "gid needs uid"
-              : spec.options.raw === true && spec.options.uid !== undefined
-                ? "raw commands run as the sandbox's own user"
-                : spec.options.timeout !== undefined && Option.isNone(Duration.decodeUnknown(spec.options.timeout))
-                  ? "timeout is no duration"
-                  : undefined
+  const problem = problemOf(spec)
   const refuse = (reason: "InvalidOptions" | "Closed", description: string) =>
     Effect.fail(new SandboxError({ method: "Sandbox.exec", reason, description, sandboxId: context.sandbox.id }))
   return problem !== undefined
