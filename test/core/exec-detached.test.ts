@@ -153,6 +153,7 @@ describe("a detached command", () => {
 
   for (const [name, end, printed, reason, description] of [
     ["killed", { error: "signal: killed" }, "", "Killed", "signal: killed"],
+    ["that took too long", { error: "timeout: killed" }, "", "Timeout", "timeout: killed"],
     ["of unknown end", {}, "", "Lost", "the server does not know its exit code"],
     ["whose script failed", { error: "signal: killed" }, "MARKthe disk is full\n", "Failed", "the disk is full"]
   ] as const) {

@@ -590,6 +590,7 @@ describe("bad input", () => {
         sandbox.exec("echo a\0b"),
         sandbox.exec("x", { cwd: "/a\0b" }),
         sandbox.exec("x", { env: { "A=B": "" } }),
+        sandbox.exec("x", { env: { A: Redacted.make("s3cret\0") } }),
         sandbox.execCode(" ", { language: "python" }),
         sandbox.execCode("1", { language: "" }),
         sandbox.openTerminal({ command: " " }),

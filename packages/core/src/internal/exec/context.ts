@@ -5,6 +5,7 @@ import type * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
+import * as Redacted from "effect/Redacted"
 import type * as Ref from "effect/Ref"
 import type * as Scope from "effect/Scope"
 import type * as Stream from "effect/Stream"
@@ -109,6 +110,9 @@ export interface ExecSession {
 
 const isId = (id: number | undefined): boolean => id === undefined || (Number.isInteger(id) && id >= 0)
 
+const holdsNul = (value: string | Redacted.Redacted): boolean =>
+  (typeof value === "string" ? value : Redacted.value(value)).includes("\0")
+
 /** What makes no sense of what is asked for. */
 const problemOf = ({ command, language, options, session }: Spec): string | undefined => {
   const { cwd, env = {}, gid, idempotencyKey, key, maxOutput, raw, timeout, uid } = options
@@ -119,6 +123,8 @@ const problemOf = ({ command, language, options, session }: Spec): string | unde
   // A script handles the variables by name.
   const variable = session !== undefined || raw === true ? /^[A-Za-z_][A-Za-z0-9_]*$/ : /^[^=\0]+$/
   if (!Object.keys(env).every((name) => variable.test(name))) return "the name of an environment variable is malformed"
+  // Where the server says so, it may say what the value is.
+  if (Object.values(env).some(holdsNul)) return "the value of an environment variable cannot hold NUL"
   if (key === "" || idempotencyKey === "") return "an empty key"
   if (maxOutput !== undefined && !(maxOutput >= 0)) return "maxOutput must not be negative"
   if (!isId(uid) || !isId(gid)) return "uid and gid are whole numbers from 0 on"

@@ -21,7 +21,7 @@ import type { ExecContext, Execution, Outcome, Spec } from "./context.js"
 import { validate } from "./context.js"
 import { countExec } from "./counting.js"
 import { prepared, request } from "./drivers.js"
-import { lookup, replayed, tellsOfSignal } from "./execution.js"
+import { killedBy, lookup, replayed } from "./execution.js"
 import * as InternalExec from "./handles.js"
 import { event, locationOf, startedEvent, toOutput } from "./record.js"
 import { commandLine, failureIn } from "./shell.js"
@@ -170,7 +170,7 @@ const followAs = (context: ExecContext, target: Started, follower: string): Exec
     }
     const own = execId === undefined ? undefined : failureIn(execId, tail.stdout.text)
     if (own !== undefined) return failedWith("failed", own)
-    return failedWith(tellsOfSignal(error) ? "killed" : "lost", error ?? "the server does not know its exit code")
+    return failedWith(killedBy(error)?.toLowerCase() ?? "lost", error ?? "the server does not know its exit code")
   }
 
   const look = Effect.gen(function* () {

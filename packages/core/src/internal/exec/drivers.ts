@@ -258,7 +258,7 @@ export const pipeDriver = (context: ExecContext, spec: Spec, execId: string): Dr
       ([name, value]) => [name, typeof value === "string" ? value : Redacted.value(value)] as const
     )
     // The pipe that is its input has no end.
-    const whole = exportVariables(variables, spec.options.stdin === undefined ? `exec </dev/null\n${script}` : script)
+    const whole = exportVariables(variables, spec.options.stdin === undefined ? `exec </dev/null; ${script}` : script)
     const byInput = (variables.length > 0 || whole.length > longestCommand) && !whole.includes("\0")
     return terminalEvents(context, {
       pipe: true,

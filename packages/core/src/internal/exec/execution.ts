@@ -64,9 +64,12 @@ export const replayed = (context: ExecContext, seq: number, recorded: Replay.Rec
     )
   })
 
-/** Whether a server's words for an end without an exit code mean that the command was killed. */
-export const tellsOfSignal = (message: string | undefined): message is string =>
-  message !== undefined && (message === "-1" || /signal|kill/i.test(message))
+/** What a server's words for an end without an exit code mean, where they mean that the command was killed. */
+export const killedBy = (message: string | undefined): "Timeout" | "Killed" | undefined => {
+  if (message === undefined) return undefined
+  if (/time(d )?.?out|deadline/i.test(message)) return "Timeout"
+  return message === "-1" || /signal|kill/i.test(message) ? "Killed" : undefined
+}
 
 /** What is known of a run that is under way. */
 interface RunState {
@@ -283,14 +286,16 @@ const live = (
               Effect.zipRight(Clock.currentTimeMillis),
               Effect.map((now) => {
                 const message = event.message ?? ""
+                const killed = killedBy(message)
                 const timedOut =
                   options.timeout !== undefined &&
-                  now - (state.sentAt ?? now) >= Duration.toMillis(Duration.decode(options.timeout))
+                  (killed === "Timeout" ||
+                    now - (state.sentAt ?? now) >= Duration.toMillis(Duration.decode(options.timeout)))
                 return failed(
                   chunks,
                   timedOut
                     ? execError("Timeout", "killed by the server after its timeout")
-                    : tellsOfSignal(message)
+                    : killed !== undefined
                       ? execError("Killed", message === "-1" ? "ended by a signal" : message)
                       : execError("Failed", message === "" ? "the server gave no exit code" : message)
                 )
@@ -323,9 +328,10 @@ const live = (
               state.ended = true
               if (Option.isSome(status.exitCode))
                 return completed([], status.exitCode.value, { outputIncomplete: true })
+              const killed = killedBy(status.error)
               return Effect.succeed(
-                tellsOfSignal(status.error)
-                  ? failed([], execError("Killed", status.error, cause))
+                killed !== undefined
+                  ? failed([], execError(options.timeout === undefined ? "Killed" : killed, status.error ?? "", cause))
                   : lost(status.error ?? "the server does not know its exit code")
               )
             }
