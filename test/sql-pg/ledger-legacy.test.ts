@@ -82,7 +82,7 @@ describe("PgLedger and the tables of another program", () => {
           ({ ts }) => sql`INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
             VALUES ('sbx-both', 'both', ${stepIdx}, ${event}, ${JSON.stringify(JSON.stringify(payload))}::jsonb, ${ts})`
         )
-      yield* theirs(-1, "sandbox_created", { sandboxId: "sbx-both", runId: "run-both" })
+      yield* theirs(-1, "sandbox_created", { sandboxId: "sbx-both", runId: "run-both", resourceId: "user/7 é" })
       yield* ledger.appendAll([
         { ...session, stepIdx: 1, event: "exec.started", payload: { seq: 1, cmd: "make" } },
         { ...session, stepIdx: 1, event: "exec.output", payload: { seq: 1, type: "stdout", text: "ours\n" } }
@@ -98,7 +98,7 @@ describe("PgLedger and the tables of another program", () => {
       assert.deepStrictEqual(
         read.filter(({ event }) => event !== "clock").map(({ event, payload }) => [event, payload]),
         [
-          ["sandbox.created", { sandboxId: "sbx-both", runId: "run-both" }],
+          ["sandbox.created", { sandboxId: "sbx-both", runId: "run-both", resourceId: "user/7 é" }],
           ["exec.started", { seq: 1, cmd: "make" }],
           ["exec.output", { seq: 1, type: "stdout", text: "ours\n" }],
           ["exec.output", { seq: 1, type: "stdout", text: "theirs\n" }],
@@ -114,6 +114,7 @@ describe("PgLedger and the tables of another program", () => {
         found.map(({ sandboxId, status }) => [sandboxId, status]),
         [["sbx-both", "running"]]
       )
+      assert.deepStrictEqual(yield* collect(ledger.sandboxes({ resourceId: "user/7 é" })), found)
     }).pipe(Effect.provide(legacy))
   )
 

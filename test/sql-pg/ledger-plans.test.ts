@@ -18,7 +18,8 @@ const sessions = 2_000
 const fill = (sql: SqlClient.SqlClient) =>
   sql.unsafe(`
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
-    SELECT 'sbx-' || i, 'name-' || (i % 7), -1, 'sandbox.created', jsonb_build_object('runId', 'run-' || (i % 100)), 1000 + i
+    SELECT 'sbx-' || i, 'name-' || (i % 7), -1, 'sandbox.created', 
+      jsonb_build_object('runId', 'run-' || (i % 100), 'resourceId', 'user-' || (i % 400)), 1000 + i
     FROM generate_series(0, ${sessions - 1}) AS i;
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
     SELECT 'sbx-big', 'big', i / 200,
@@ -189,7 +190,11 @@ for (const statistics of ["fresh", "of an empty table"] as const) {
           [1100, { status: "running", limit: 10 }, 10],
           [8 * sessions, { status: "closed" }, 1],
           [8 * sessions, { runId: "run-big" }, 1],
-          [8 * sessions, { runId: "run-3", status: "running" }, 20]
+          [8 * sessions, { runId: "run-3", status: "running" }, 20],
+          [40, { resourceId: "user-7" }, 5],
+          [30, { resourceId: "user-7", limit: 2 }, 2],
+          [40, { resourceId: "user-7", name: "name-0", status: "running", runId: "run-7" }, 1],
+          [5, { resourceId: "user-77/none" }, 0]
         ] satisfies ReadonlyArray<readonly [number, Ledger.SandboxFilter, number]>) {
           const { nodes, result } = yield* plans(Stream.runCount(ledger.sandboxes(filter)))
           assert.strictEqual(result, count)

@@ -19,7 +19,7 @@ const filled = Layer.effectDiscard(
     yield* sql.unsafe(`
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ${sessions - 1})
-    SELECT 'sbx-' || i, 'name-' || (i % 7), -1, 'sandbox.created', '{"runId":"run-' || (i % 100) || '"}', 1000 + i FROM n`)
+    SELECT 'sbx-' || i, 'name-' || (i % 7), -1, 'sandbox.created', '{"runId":"run-' || (i % 100) || '","resourceId":"user-' || (i % 400) || '"}', 1000 + i FROM n`)
     yield* sql.unsafe(`
     INSERT INTO alineo_events (sandbox_id, name, step_idx, event, payload, ts)
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ${events - 1})
@@ -117,7 +117,11 @@ layer(database, { timeout: "60 seconds" })("SqliteLedger on a large ledger", (it
         [{ status: "closed" }, 1],
         [{ status: "running", limit: 10 }, 10],
         [{ runId: "run-big" }, 1],
-        [{ runId: "run-3", status: "running" }, 20]
+        [{ runId: "run-3", status: "running" }, 20],
+        [{ resourceId: "user-7" }, 5],
+        [{ resourceId: "user-7", limit: 2 }, 2],
+        [{ resourceId: "user-7", name: "name-0", status: "running", runId: "run-7" }, 1],
+        [{ resourceId: "user-77/none" }, 0]
       ] satisfies ReadonlyArray<readonly [Ledger.SandboxFilter, number]>) {
         const { details, result } = yield* plans(Stream.runCount(ledger.sandboxes(filter)))
         noScan(details)
@@ -132,6 +136,15 @@ layer(database, { timeout: "60 seconds" })("SqliteLedger on a large ledger", (it
       noScan(details.details)
       assert.isTrue(Option.isSome(details.result))
       assert.strictEqual(details.statements.length, 1)
+    })
+  )
+
+  it.effect("the sessions of a resource are found without those of others", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger.Ledger
+      const { details, statements } = yield* plans(Stream.runCount(ledger.sandboxes({ resourceId: "user-7" })))
+      assert.strictEqual(statements.length, 1)
+      assert.match(details.join("\n"), /sandglass_events_created_resource \(<expr>=\?/)
     })
   )
 

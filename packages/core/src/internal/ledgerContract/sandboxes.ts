@@ -146,6 +146,40 @@ export const sandboxes = (it: It): void => {
     })
   )
 
+  it.effect("sandboxes by resource ids that look alike", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger
+      const { name } = yield* session
+      const ids = [
+        ...["", "/x", "é", "😀", "'", "a'--", "%", "x", `"`, "\\", "\\u0041", "\n", "\ud83d", "$sandglass.escaped:"],
+        ...["a", "b"].map((end) => "long ".repeat(1_000) + end)
+      ].map((end) => `${name}${end}`)
+      yield* ledger.appendAll(
+        ids.map((resourceId, index) => ({
+          sandboxId: `${name}-${index}`,
+          name,
+          event: "sandbox.created",
+          payload: index % 2 === 0 ? { resourceId } : { resourceId, text: "\0" }
+        }))
+      )
+      for (const [index, resourceId] of ids.entries()) {
+        const found = yield* collect(ledger.sandboxes({ resourceId }))
+        assert.deepStrictEqual(
+          found.map(({ sandboxId }) => sandboxId),
+          [`${name}-${index}`]
+        )
+      }
+      // A payload that names it elsewhere is not that of the resource.
+      const elsewhere = { resources: { resourceId: `${name}-x` }, runId: `${name}-x`, text: `"resourceId":"${name}-x"` }
+      const payloads: ReadonlyArray<Json> = [elsewhere, { resourceId: 7 }, [], "text", null]
+      yield* ledger.appendAll(
+        payloads.map((payload, index) => ({ sandboxId: `${name}-y${index}`, name, event: "sandbox.created", payload }))
+      )
+      assert.deepStrictEqual(yield* collect(ledger.sandboxes({ resourceId: `${name}-x` })), [])
+      assert.deepStrictEqual(yield* collect(ledger.sandboxes({ resourceId: "7", name })), [])
+    })
+  )
+
   it.scoped("a deleted session is gone, others stay, ids are not used again", () =>
     Effect.gen(function* () {
       const ledger = yield* Ledger

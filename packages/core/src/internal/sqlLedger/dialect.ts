@@ -18,6 +18,12 @@ export interface Dialect {
   /** What to select of an event. */
   readonly columns: string
   readonly payloadText: string
+  /** The `resourceId` of a payload, also of one that was stored as JSON inside a JSON string; perhaps only its beginning. */
+  readonly resourceId: string
+  /** What is compared with it. */
+  readonly asResourceId: (param: string) => string
+  /** Where a payload can be asked for it. */
+  readonly hasResourceId: string
   /** True where `text` is part of `column`. */
   readonly contains: (column: string, text: string) => string
   /** `event` in a list that arrives as one parameter, so that its length is no part of the statement's text. */

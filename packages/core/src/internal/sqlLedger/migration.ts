@@ -8,7 +8,11 @@ import type { Dialect } from "./dialect.js"
 import type { Transactions } from "./transactions.js"
 import { execute } from "./transactions.js"
 
-const indexesOf = ({ ledgerIndex }: Dialect): ReadonlyArray<readonly [name: string, on: string]> => [
+const indexesOf = ({
+  hasResourceId,
+  ledgerIndex,
+  resourceId
+}: Dialect): ReadonlyArray<readonly [name: string, on: string]> => [
   ["alineo_events_name_sandbox_ts", "alineo_events(name, sandbox_id, ts, id)"],
   ["sandglass_events_sandbox", "alineo_events(sandbox_id, ts, id)"],
   ["sandglass_events_step", "alineo_events(sandbox_id, step_idx, ts, id)"],
@@ -16,7 +20,8 @@ const indexesOf = ({ ledgerIndex }: Dialect): ReadonlyArray<readonly [name: stri
   ["sandglass_events_no_output", `alineo_events(sandbox_id, ts, id) WHERE ${noOutput}`],
   ["sandglass_events_milestones", `alineo_events(sandbox_id, ts, id) WHERE ${milestone}`],
   ["sandglass_events_created", `alineo_events${ledgerIndex} WHERE ${created}`],
-  ["sandglass_events_created_name", `alineo_events(name, ts, id) WHERE ${created}`]
+  ["sandglass_events_created_name", `alineo_events(name, ts, id) WHERE ${created}`],
+  ["sandglass_events_created_resource", `alineo_events((${resourceId}), ts, id) WHERE ${created} AND ${hasResourceId}`]
 ]
 
 const outdatedIndexes = ["alineo_events_sandbox_id", "alineo_events_name"]

@@ -108,6 +108,12 @@ export const postgres: Dialect = {
   ledgerIndex: `(${ledgerTs}, id) INCLUDE (ts)`,
   columns: "id, sandbox_id, name, step_idx, branch, event, payload::text AS payload, error, ts",
   payloadText: "payload::text",
+  // An entry of an index has no room for more.
+  resourceId:
+    "left(CASE jsonb_typeof(payload) WHEN 'object' THEN payload ->> 'resourceId' WHEN 'string' THEN " +
+    `substring(payload #>> '{}' from '"resourceId"\\s*:\\s*"([^"\\\\]*)"') END, 512)`,
+  asResourceId: (param) => `left(${param}, 512)`,
+  hasResourceId: "payload IS NOT NULL",
   contains: (column, text) => `strpos(${column}, ${text}) > 0`,
   eventIn: (list) => `CASE WHEN event = ANY (ARRAY(SELECT jsonb_array_elements_text(${list}::jsonb))) THEN true END`,
   comparesPairs: true,

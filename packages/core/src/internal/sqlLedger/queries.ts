@@ -19,6 +19,9 @@ import type { Transactions } from "./transactions.js"
 const windowRows = 20_000
 const windowSessions = 1_000
 
+/** Whether an id is the same text inside JSON, and inside JSON that is a JSON string, whoever wrote it. */
+const isComparable = (id: string): boolean => !/[\\"\p{Cc}]/u.test(id)
+
 export const make = (
   dialect: Dialect,
   { read }: Transactions
@@ -101,9 +104,12 @@ export const make = (
   const sessions = (query: SessionQuery) =>
     Effect.gen(function* () {
       const { name, resourceId, runId, sandboxId, status } = query
+      const ofResource = sandboxId === undefined && resourceId !== undefined && isComparable(resourceId)
       const range = { order: "desc" as const, after: query.before, until: undefined }
       const end =
-        sandboxId !== undefined || (status === undefined && runId === undefined && resourceId === undefined)
+        sandboxId !== undefined ||
+        ofResource ||
+        (status === undefined && runId === undefined && resourceId === undefined)
           ? undefined
           : yield* placeAhead(range, [created], windowSessions)
       const statement = new Statement(dialect)
@@ -117,9 +123,13 @@ export const make = (
           }
           if (name !== undefined) {
             const condition = `name = ${statement.param(name)}`
-            conditions.push(sandboxId === undefined ? condition : dialect.filter(condition))
+            conditions.push(sandboxId === undefined && !ofResource ? condition : dialect.filter(condition))
           }
-          for (const id of [runId, resourceId]) {
+          if (ofResource) {
+            const given = dialect.asResourceId(statement.param(resourceId))
+            conditions.push(dialect.hasResourceId, `${dialect.resourceId} = ${given}`)
+          }
+          for (const id of [runId, ofResource ? undefined : resourceId]) {
             if (id === undefined || !isPlainJson(id)) continue
             const quoted = JSON.stringify(id)
             const twice = JSON.stringify(quoted).slice(1, -1)
@@ -139,7 +149,7 @@ export const make = (
         },
         { ...range, until: end },
         { count: query.limit },
-        sandboxId === undefined && name === undefined ? dialect.ledgerTs : "ts"
+        sandboxId === undefined && name === undefined && !ofResource ? dialect.ledgerTs : "ts"
       )
       const found = yield* read<SessionEventRow>(text, statement.params)
       return pageOf(found.map(toSession), query.limit, ({ created }) => toCursor(created), end)

@@ -110,6 +110,10 @@ export const sqlite: Dialect = {
   ledgerIndex: "(ts, id)",
   columns: `id, ${insertColumns}`,
   payloadText: "payload",
+  resourceId:
+    "json_extract(CASE WHEN json_valid(json_extract(payload, '$')) THEN json_extract(payload, '$') END, '$.resourceId')",
+  asResourceId: (param) => param,
+  hasResourceId: "json_valid(payload)",
   contains: (column, text) => `instr(${column}, ${text}) > 0`,
   eventIn: (list) => `+event IN (SELECT value FROM json_each(${list}))`,
   comparesPairs: false,
