@@ -1,3 +1,4 @@
+import * as HttpClient from "@effect/platform/HttpClient"
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, Sandboxes } from "@sandglass/core"
 import * as Chunk from "effect/Chunk"
@@ -33,6 +34,9 @@ const sidecar: ScriptedSandboxes.Script["override"] = (request) => {
   if (request.path.endsWith("/endpoints/3000")) {
     return ScriptedServer.json(200, { endpoint: `127.0.0.1:${port}/app`, headers: { "X-ROUTE": "route-secret" } })
   }
+  if (request.path === "/app/away") return ScriptedServer.empty(302, { location: "/other" })
+  if (request.path === "/app/moved") return ScriptedServer.empty(302, { location: "health" })
+  if (request.path === "/other") return ScriptedServer.text(200, `route ${request.headers["x-route"] ?? "none"}`)
   if (request.path === "/app/health") return ScriptedServer.text(200, request.headers["x-route"] ?? "none")
   const state = {
     revision: 1,
@@ -158,8 +162,68 @@ describe("egress of a sandbox", () => {
       const sandbox = yield* sandboxes.create({ image: "i" })
       const { client, url } = yield* sandbox.proxy(3000)
       assert.match(url, /^http:\/\/127\.0\.0\.1:\d+\/app$/)
-      const response = yield* client.get("/health")
-      assert.strictEqual(yield* response.text, "route-secret")
+      for (const path of ["/health", "health", `${url}/health`]) {
+        const response = yield* client.get(path)
+        assert.strictEqual(yield* response.text, "route-secret", path)
+      }
+      const elsewhere = new URL(url).origin
+      for (const path of ["http://example.com/", "//example.com/", `${elsewhere}/application`]) {
+        assert.deepInclude(yield* Effect.flip(client.get(path)), { _tag: "RequestError", reason: "InvalidUrl" })
+      }
+      assert.strictEqual((yield* client.get("/away")).status, 302)
+      const followed = yield* HttpClient.followRedirects(client).get("/away")
+      assert.strictEqual(yield* followed.text, "route none")
+      const within = yield* HttpClient.followRedirects(client).get("/moved")
+      assert.strictEqual(yield* within.text, "route-secret")
+    })
+  )
+
+  it.scopedLive("what a sandbox is created with goes to the server as it is", () =>
+    Effect.gen(function* () {
+      const { sandboxes, server } = yield* setup({ override: sidecar })
+      const secret = Redacted.make("oss-secret")
+      const sandbox = yield* sandboxes.create({
+        extensions: { poolRef: "warm", "vendor.example/x": "y" },
+        platform: { os: "linux", arch: "arm64" },
+        secureAccess: true,
+        networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "pypi.org" }] },
+        credentialProxy: true,
+        timeout: "90 seconds",
+        volumes: [
+          { name: "data", mountPath: "/data", readOnly: true, host: { path: "/srv" } },
+          {
+            name: "oss",
+            mountPath: "/oss",
+            ossfs: { bucket: "b", endpoint: "oss.example.com", accessKeyId: secret, accessKeySecret: secret }
+          }
+        ]
+      })
+      const { metadata: _, ...body } = server.created[0] ?? {}
+      assert.deepStrictEqual(body, {
+        extensions: { poolRef: "warm", "vendor.example/x": "y" },
+        platform: { os: "linux", arch: "arm64" },
+        secureAccess: true,
+        networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "pypi.org" }] },
+        credentialProxy: { enabled: true },
+        timeout: 90,
+        volumes: [
+          { name: "data", mountPath: "/data", readOnly: true, host: { path: "/srv" } },
+          {
+            name: "oss",
+            mountPath: "/oss",
+            ossfs: {
+              bucket: "b",
+              endpoint: "oss.example.com",
+              accessKeyId: "oss-secret",
+              accessKeySecret: "oss-secret"
+            }
+          }
+        ]
+      })
+      const entries = yield* Stream.runCollect(sandbox.history)
+      assert.notInclude(JSON.stringify(entries), "oss-secret")
+      yield* sandboxes.create({ image: "i" })
+      assert.deepStrictEqual(server.created[1]?.["resourceLimits"], { cpu: "500m", memory: "512Mi" })
     })
   )
 

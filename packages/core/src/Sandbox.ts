@@ -99,7 +99,10 @@ export interface SandboxEgress {
  * @category models
  */
 export interface SandboxPort extends Endpoint {
-  /** Prepends the address and adds the headers: `client.get("/health")`. */
+  /**
+   * Prepends the address and adds the headers: `client.get("/health")`. Nothing is repeated, and redirects are not followed (`HttpClient.followRedirects`
+   * does that). A whole address is refused, unless it is one of this port.
+   */
   readonly client: HttpClient.HttpClient
 }
 
@@ -192,7 +195,7 @@ export interface Sandbox {
   readonly execd: ExecdClient
   /** What it uses at this moment. */
   readonly metrics: Effect.Effect<Metrics, OpenSandboxError>
-  /** The same, every second. */
+  /** The same, every second, until the sandbox is closed. */
   readonly watchMetrics: Stream.Stream<Metrics, OpenSandboxError>
   /** What the server knows of the sandbox, as text for a person; `scope` is e.g. `container`, `lifecycle`, `runtime`, or `all` (default). */
   readonly diagnosticLogs: (scope?: string) => Effect.Effect<Diagnostic, OpenSandboxError>

@@ -399,7 +399,7 @@ const handle = (
     egress: SandboxEgress.make(context, egress),
     execd: context.execd,
     metrics: context.execd.metrics,
-    watchMetrics: context.execd.watchMetrics,
+    watchMetrics: Stream.interruptWhen(context.execd.watchMetrics, Deferred.await(lifetime.closing)),
     diagnosticLogs: (scope = "all") => openSandbox.diagnosticLogs(id, scope),
     diagnosticEvents: (scope = "all") => openSandbox.diagnosticEvents(id, scope),
     append: (event, payload, options) =>
@@ -508,7 +508,8 @@ export const begin = (
     const lifetime = yield* newLifetime(false)
     let ready = false
     const owned = yield* counted(services)
-    const resources = request.resources ?? defaultResources
+    // A pool has its own.
+    const resources = request.resources ?? (request.extensions?.poolRef === undefined ? defaultResources : undefined)
     const { close, context } = yield* Effect.acquireRelease(
       Effect.gen(function* () {
         const info = yield* Effect.interruptible(

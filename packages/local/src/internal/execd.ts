@@ -6,6 +6,7 @@ import * as Os from "node:os"
 import type { Headers } from "@effect/platform/Headers"
 import * as HttpServerRequest from "@effect/platform/HttpServerRequest"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
+import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
@@ -160,11 +161,14 @@ const sample = Effect.gen(function* () {
 
 const metrics: Handler = () => Effect.map(sample, (value) => json(value))
 
-const watchMetrics: Handler = () =>
+/** Of a sandbox that is paused there is nothing to say, and nothing more of one that is deleted. */
+const watchMetrics: Handler = (sandbox) =>
   Effect.succeed(
     eventStream(
       Stream.repeatEffect(Effect.map(sample, (value) => encode(`${JSON.stringify(value)}\n\n`))).pipe(
-        Stream.schedule(Schedule.spaced("1 second"))
+        Stream.schedule(Schedule.spaced("1 second")),
+        Stream.filter(() => sandbox.status.state === "Running"),
+        Stream.interruptWhen(Deferred.await(sandbox.doomed))
       )
     )
   )

@@ -1,6 +1,8 @@
 /** @internal */
 import * as HttpClient from "@effect/platform/HttpClient"
+import * as HttpClientError from "@effect/platform/HttpClientError"
 import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
+import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
 import type { Endpoint } from "../../OpenSandbox.js"
 import { redacting } from "./client.js"
@@ -13,11 +15,40 @@ import { redacting } from "./client.js"
 export const endpointHeaders = (endpoint: Endpoint): ReadonlyArray<readonly [string, string]> =>
   Object.entries(endpoint.headers).map(([name, value]) => [name, Redacted.value(value)] as const)
 
-/** @internal */
+const isBelow = ({ url }: Endpoint, address: string): boolean =>
+  address.startsWith(url) && /^(?:[/?#]|$)/.test(address.slice(url.length))
+
+/** What is asked for, below the endpoint's address. */
+const located =
+  (endpoint: Endpoint) =>
+  (
+    request: HttpClientRequest.HttpClientRequest
+  ): Effect.Effect<HttpClientRequest.HttpClientRequest, HttpClientError.RequestError> => {
+    const { url } = request
+    if (isBelow(endpoint, url)) return Effect.succeed(request)
+    if (!/^(?:[a-z][a-z0-9+.-]*:)?\/\//i.test(url)) {
+      return Effect.succeed(
+        HttpClientRequest.prependUrl(request, /^(?:[/?#]|$)/.test(url) ? endpoint.url : `${endpoint.url}/`)
+      )
+    }
+    const description = `${url} is no address of ${endpoint.url}`
+    return Effect.fail(new HttpClientError.RequestError({ request, reason: "InvalidUrl", description }))
+  }
+
+/**
+ * A client for what is below the endpoint's address. Where a redirect that is followed leads away from there, the endpoint's headers stay behind.
+ *
+ * @internal
+ */
 export const endpointClient = (client: HttpClient.HttpClient, endpoint: Endpoint): HttpClient.HttpClient =>
   redacting(
-    HttpClient.mapRequest(client, (request) =>
-      HttpClientRequest.setHeaders(HttpClientRequest.prependUrl(request, endpoint.url), endpointHeaders(endpoint))
+    HttpClient.makeWith(
+      Effect.flatMap((request: HttpClientRequest.HttpClientRequest) =>
+        client.execute(
+          isBelow(endpoint, request.url) ? HttpClientRequest.setHeaders(request, endpointHeaders(endpoint)) : request
+        )
+      ),
+      located(endpoint)
     ),
     Object.keys(endpoint.headers).map((name) => name.toLowerCase())
   )
