@@ -6,8 +6,10 @@
 import * as SqlClient from "@effect/sql/SqlClient"
 import * as SqliteClient from "@effect/sql-sqlite-bun/SqliteClient"
 import type { SqlFailure } from "@sandglass/core/SqlStore"
+import * as AgentOsImport from "@sandglass/memory/AgentOsImport"
 import { ConversationStoreError } from "@sandglass/memory/ConversationError"
 import * as Conversations from "@sandglass/memory/Conversations"
+import type { InvalidInput } from "@sandglass/memory/MemoryError"
 import * as SqlConversations from "@sandglass/memory/SqlConversations"
 import * as Config from "effect/Config"
 import type { ConfigError } from "effect/ConfigError"
@@ -122,3 +124,41 @@ export const layerConfig = (
   Conversations.Conversations | SqlClient.SqlClient | SqliteClient.SqliteClient,
   ConversationStoreError | ConfigError
 > => Layer.scopedContext(Effect.flatMap(Config.unwrap(options), make))
+
+/**
+ * Imports a SQLite file of AgentOS into the conversations at hand; the file is opened for reading only. See
+ * `AgentOsImport.run` of `@sandglass/memory`.
+ *
+ * @example
+ * ```ts
+ * import { SqliteConversations } from "@sandglass/sql-sqlite"
+ * import { Effect } from "effect"
+ *
+ * const program = Effect.gen(function* () {
+ *   const report = yield* SqliteConversations.importAgentOs("./agentos.sqlite3")
+ *   yield* Effect.log(`${report.conversations} conversations, ${report.messages} messages`)
+ *   for (const { description, id, kind } of report.problems) {
+ *     yield* Effect.logWarning(`${kind} ${id}: ${description}`)
+ *   }
+ * })
+ *
+ * program.pipe(Effect.provide(SqliteConversations.layer({ filename: "./conversations.db" })))
+ * ```
+ *
+ * @since 0.1.0
+ * @category import
+ */
+export const importAgentOs = <E = never, R = never>(
+  filename: string,
+  options: AgentOsImport.Options<E, R> = {}
+): Effect.Effect<AgentOsImport.Report, E | ConversationStoreError | InvalidInput, R | Conversations.Conversations> =>
+  Effect.scoped(
+    Effect.flatMap(
+      Effect.mapError(
+        Client.openReadOnly(filename),
+        ({ cause, description, reason }) =>
+          new ConversationStoreError({ method: "SqliteConversations.importAgentOs", reason, description, cause })
+      ),
+      (source) => AgentOsImport.run(source, options)
+    )
+  )

@@ -107,3 +107,11 @@ export const open = ({ busyTimeout, filename }: Options): Effect.Effect<Opened, 
       )
     return { client, verify: isMemory(filename) ? Effect.void : yield* makeVerify(filename) }
   })
+
+/** Opens a file that another program writes, and changes nothing in it. */
+export const openReadOnly = (filename: string): Effect.Effect<SqliteClient.SqliteClient, SqlFailure, Scope.Scope> =>
+  Effect.gen(function* () {
+    const client = yield* connect({ filename, readonly: true, readwrite: false, create: false, disableWAL: true })
+    yield* Effect.mapError(client.unsafe("SELECT count(*) FROM sqlite_master"), openFailure(filename))
+    return client
+  })
