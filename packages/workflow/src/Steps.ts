@@ -61,7 +61,7 @@ export interface StepOptions<Vars, E = never, R = never> {
    * How to undo the step, when a later one fails and the workflow with it: rollbacks run one after another, the last step's first. Before
    * a `retry` repeats its steps, those that had completed are undone as well.
    */
-  readonly rollback?: ((sandbox: Steps<Vars>) => Steps<object, E, R>) | undefined
+  readonly rollback?: ((sandbox: Steps<Vars>) => Steps<unknown, E, R>) | undefined
 }
 
 /**

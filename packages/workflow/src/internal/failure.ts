@@ -28,6 +28,19 @@ export class StepFailure {
   get isOwn(): boolean {
     return this.step._tag === "Effect" || this.step._tag === "When"
   }
+
+  get message(): string {
+    return messageOf(this.error)
+  }
+
+  /** For logs and spans. The step itself may hold secrets. */
+  toString(): string {
+    return `step ${this.instance}: ${this.message}`
+  }
+
+  toJSON(): unknown {
+    return { _id: "StepFailure", step: this.instance, message: this.message }
+  }
 }
 
 /** What a walk through recorded steps ends with where there are no more. */

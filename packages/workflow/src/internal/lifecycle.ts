@@ -308,11 +308,14 @@ const recordedFailure = (run: Pick<Run, "data" | "runId">, failing: Json | undef
   errorFromJson(field(failing, "error")) ??
   fail(run, "RunFailed", stringField(failing, "message") ?? "it failed before")
 
-/** Closes everything; the run can be resumed. */
+/** Closes everything; the run can be resumed. What another process has taken up meanwhile is left to it. */
 const interruptRun = (run: Run, cause: Cause.Cause<unknown>) =>
   Effect.gen(function* () {
-    yield* closeAll(run)
-    yield* bounded("recording run.interrupted", "5 seconds", recordRun(run, EventName.runInterrupted))
+    yield* bounded("looking for another process", "5 seconds", Effect.ignore(fence(run)))
+    if (!run.superseded) {
+      yield* closeAll(run)
+      yield* bounded("recording run.interrupted", "5 seconds", recordRun(run, EventName.runInterrupted))
+    }
     return yield* Effect.failCause(cause)
   })
 
