@@ -1,5 +1,7 @@
 import { EventEmitter } from "node:events"
 import { assert, describe, it } from "@effect/vitest"
+import { Sandboxes } from "@sandglass/core"
+import * as Context from "effect/Context"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
@@ -141,6 +143,60 @@ describe("a terminal", () => {
         assert.deepInclude(error, { _tag: "SandboxError", reason: "InvalidOptions" })
       }
       assert.deepStrictEqual(asked, [])
+    })
+  )
+})
+
+describe("raw bytes", () => {
+  it.scopedLive("are taken from the server however slow their consumer is: it waits for nobody", () =>
+    Effect.gen(function* () {
+      const piece = Buffer.alloc(50_000, "x")
+      const count = 200
+      let sent = 0
+      const all = yield* Deferred.make<void>()
+      const { script } = terminals(function* () {
+        yield wsText({ type: "connected", session_id: "t1", mode: "pipe" })
+        for (; sent < count; sent++) yield print(piece)
+        yield wait(Deferred.succeed(all, void 0))
+        yield exit(0)
+        yield goodbye
+      })
+      const { sandbox } = yield* oneScripted(script)
+      let size = 0
+      let chunks = 0
+      yield* sandbox.exec("x", { raw: true }).output.pipe(
+        Stream.runForEach(({ bytes = new Uint8Array(), text }) => {
+          assert.strictEqual(text.length, bytes.length)
+          size += bytes.length
+          return chunks++ === 0 ? Deferred.await(all) : Effect.void
+        })
+      )
+      assert.strictEqual(size, count * piece.length)
+    })
+  )
+
+  it.scopedLive("have their bytes wherever they are read", () =>
+    Effect.gen(function* () {
+      const { script } = terminals(() => [
+        wsText({ type: "connected", session_id: "t1", mode: "pipe" }),
+        print("plain"),
+        sleep(20),
+        print(Buffer.from([0xff, 0x00])),
+        exit(0),
+        goodbye
+      ])
+      const { context, sandbox } = yield* oneScripted(script)
+      const bytes = <E>(output: Stream.Stream<{ readonly bytes?: Uint8Array | undefined }, E>) =>
+        Stream.runFold(output, "", (all, chunk) => all + Buffer.from(chunk.bytes ?? "none").toString("hex"))
+      const expected = `${Buffer.from("plain").toString("hex")}ff00`
+      assert.strictEqual(yield* bytes(sandbox.exec("x", { raw: true }).output), expected)
+      const running = yield* sandbox.start("x", { raw: true })
+      assert.strictEqual(yield* bytes(running.output), expected)
+      yield* sandbox.checkpoint()
+      const resumed = yield* Context.get(context, Sandboxes.Sandboxes).resume(sandbox.id)
+      const again = resumed.exec("x", { raw: true })
+      assert.strictEqual(yield* bytes(again.output), expected)
+      assert.isTrue((yield* resumed.exec("x", { raw: true })).replayed)
     })
   )
 })

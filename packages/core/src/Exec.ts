@@ -44,7 +44,8 @@ export interface ExecOptions {
   readonly shell?: string | undefined
   /**
    * True: byte-exact, with `bytes` in every chunk, over pipes instead of the line-based endpoint: no line end is added, nothing is
-   * replaced. `text` is what can be read of the bytes. Default false.
+   * replaced. `text` is what can be read of the bytes. Such a command waits for no consumer: what it prints is recorded as it comes, and
+   * read back for whoever is slower. Names of variables are those of a shell. Default false.
    */
   readonly raw?: boolean | undefined
   /** True (default): an exit code other than 0 is a `CommandError`. False: it is in the result. */
@@ -284,7 +285,10 @@ export interface TerminalOutput {
  */
 export interface Terminal {
   readonly seq: number
-  /** Types; recorded before it is sent. Without effect on a terminal that was replayed. */
+  /**
+   * Types; recorded before it is sent. It waits for a lost connection to be replaced; what was on its way when that broke may be lost, since
+   * servers acknowledge no input. Without effect on a terminal that was replayed.
+   */
   readonly write: (data: Uint8Array | string) => Effect.Effect<void, SandboxFailure>
   readonly stdin: Sink.Sink<void, Uint8Array | string, never, SandboxFailure>
   /** What it prints, from the first byte on, whenever it is run and by however many; ends with the process. */

@@ -24,6 +24,7 @@ import type {
   Session,
   Writable
 } from "../../Exec.js"
+import type { LedgerError } from "../../LedgerError.js"
 import type { Cursor } from "../../LedgerEvent.js"
 import type { OpenSandboxError } from "../../OpenSandboxError.js"
 import type { SessionOptions } from "../../Sandbox.js"
@@ -73,6 +74,30 @@ const annotate = (spec: Spec, { exitCode, replayed, seq }: Outcome): Effect.Effe
 
 const isStrict = (spec: Spec) => spec.options.strict !== false
 
+/**
+ * As fast as its consumer takes it; what goes over a terminal's endpoint runs ahead of it, since servers do not wait for a slow reader there, and
+ * is told as it is recorded.
+ */
+const paced = (
+  context: ExecContext,
+  spec: Spec,
+  onStarted: (location: Location) => Effect.Effect<void> = () => Effect.void
+): Execution =>
+  spec.options.raw !== true
+    ? execution(context, spec, onStarted)
+    : Channel.unwrapScoped(
+        Effect.map(
+          recording(context, spec, (begun, advance) =>
+            execution(context, spec, (location) => Effect.zipRight(onStarted(location), begun(location))).pipe(
+              Channel.mapOutEffect(() => advance),
+              Channel.drain,
+              Channel.run
+            )
+          ),
+          ({ fiber, output }) => Channel.flatMap(Stream.toChannel(output), () => Channel.fromEffect(Fiber.join(fiber)))
+        )
+      )
+
 /** The output as a stream that ends like the command did. */
 const outputOf = <E = CommandError>(
   context: ExecContext,
@@ -83,7 +108,7 @@ const outputOf = <E = CommandError>(
   Stream.suspend(() => {
     const tail = new OutputTail()
     return Stream.fromChannel(
-      execution(context, spec).pipe(
+      paced(context, spec).pipe(
         Channel.mapOut((chunks) => {
           tail.add(chunks)
           return chunks
@@ -157,7 +182,12 @@ const collect = <E = never, R = never>(
   observe?: (chunks: Chunk.Chunk<OutputChunk>) => Effect.Effect<unknown, E, R>,
   onStarted?: (location: Location) => Effect.Effect<void>
 ): Effect.Effect<ExecResult, ExecFailure | E, R> =>
-  collectFrom(context, spec, execution(context, spec, onStarted), observe)
+  collectFrom(
+    context,
+    spec,
+    observe === undefined ? execution(context, spec, onStarted) : paced(context, spec, onStarted),
+    observe
+  )
 
 const textOf = (stream: OutputChunk["stream"]) =>
   Stream.mapChunks(
@@ -393,32 +423,40 @@ export const start = (
   return running(context, spec, (onStarted) => execution(context, spec, onStarted)).pipe(span("Sandbox.start", context))
 }
 
-/** Runs an execution in a scope; its consumers read what is recorded. */
-export const running = (
+/** Something that runs in a scope, and what is recorded of it. */
+interface Recording<A, E> {
+  readonly location: Location
+  readonly fiber: Fiber.RuntimeFiber<A, E>
+  /** What is recorded of its output, to its end, however it ends. */
+  readonly output: Stream.Stream<OutputChunk, LedgerError>
+}
+
+const textBytes = (chunk: OutputChunk): OutputChunk =>
+  chunk.bytes === undefined ? { ...chunk, bytes: new TextEncoder().encode(chunk.text) } : chunk
+
+/** `run` tells where it is recorded, and whenever more of it is. */
+const recording = <A>(
   context: ExecContext,
   spec: Spec,
-  run: (onStarted: (location: Location) => Effect.Effect<void>) => Execution
-): Effect.Effect<RunningExec & { readonly location: Location }, ExecFailure, Scope.Scope> =>
+  run: (
+    onStarted: (location: Location) => Effect.Effect<void>,
+    advance: Effect.Effect<void>
+  ) => Effect.Effect<A, ExecFailure>
+): Effect.Effect<Recording<A, ExecFailure>, ExecFailure, Scope.Scope> =>
   Effect.gen(function* () {
-    let ended: Exit.Exit<ExecResult, ExecFailure> | undefined
+    let ended = false
     let progress = Deferred.unsafeMake<void>(FiberId.none)
     const advance = Effect.suspend(() => {
       const reached = progress
       progress = Deferred.unsafeMake<void>(FiberId.none)
-      return Deferred.succeed(reached, void 0)
+      return Effect.asVoid(Deferred.succeed(reached, void 0))
     })
     const begun = yield* Deferred.make<Location, ExecFailure>()
     const scope = yield* Effect.scope
-    const started = collectFrom(
-      context,
-      spec,
-      run((location) => Effect.asVoid(Deferred.succeed(begun, location))),
-      () => advance
-    ).pipe(
+    const started = run((location) => Effect.asVoid(Deferred.succeed(begun, location)), advance).pipe(
       Effect.interruptible,
-      span("Sandbox.exec", context),
       Effect.onExit((exit) => {
-        ended = exit
+        ended = true
         return Effect.zipRight(
           // Tells a start that failed; of no effect once begun.
           Exit.isFailure(exit) ? Deferred.failCause(begun, exit.cause) : Effect.void,
@@ -436,7 +474,45 @@ export const running = (
         )
       )
     )
+    const output = Stream.suspend(() => {
+      const trail = makeTrail()
+      return Stream.paginateChunkEffect(location.after, (after) =>
+        Effect.gen(function* () {
+          // Both are looked at before the ledger is: what comes later shows up as progress.
+          const next = progress
+          const over = ended
+          const entries = yield* recordedOutput(context.ledger, { ...location, after }, undefined, trail).pipe(
+            Stream.take(256),
+            Stream.runCollect
+          )
+          if (Chunk.isNonEmpty(entries)) {
+            const { id, ts } = Chunk.lastNonEmpty(entries)
+            const chunks = Chunk.filterMap(entries, toOutput)
+            return [spec.options.raw === true ? Chunk.map(chunks, textBytes) : chunks, Option.some({ ts, id })] as const
+          }
+          if (over) return [Chunk.empty<OutputChunk>(), Option.none<Cursor>()] as const
+          yield* Deferred.await(next)
+          return [Chunk.empty<OutputChunk>(), Option.some(after)] as const
+        })
+      )
+    })
+    return { location, fiber, output }
+  })
 
+/** Runs an execution in a scope; its consumers read what is recorded. */
+export const running = (
+  context: ExecContext,
+  spec: Spec,
+  run: (onStarted: (location: Location) => Effect.Effect<void>) => Execution
+): Effect.Effect<RunningExec & { readonly location: Location }, ExecFailure, Scope.Scope> =>
+  Effect.gen(function* () {
+    const {
+      fiber,
+      location,
+      output: recorded
+    } = yield* recording(context, spec, (onStarted, advance) =>
+      span("Sandbox.exec", context)(collectFrom(context, spec, run(onStarted), () => advance))
+    )
     const interrupted = Effect.fail(
       new ExecError({
         sandboxId: context.sandbox.id,
@@ -448,38 +524,17 @@ export const running = (
         stderr: ""
       })
     )
-    const settle = (exit: Exit.Exit<ExecResult, ExecFailure>) => (Exit.isInterrupted(exit) ? interrupted : exit)
-
-    const output: Stream.Stream<OutputChunk, ExecFailure> = Stream.suspend(() => {
-      const trail = makeTrail()
-      return Stream.paginateChunkEffect(location.after, (after) =>
-        Effect.gen(function* () {
-          // Both are looked at before the ledger is: what comes later shows up as progress.
-          const next = progress
-          const end = ended
-          const entries = yield* recordedOutput(context.ledger, { ...location, after }, undefined, trail).pipe(
-            Stream.take(256),
-            Stream.runCollect
-          )
-          if (Chunk.isNonEmpty(entries)) {
-            const { id, ts } = Chunk.lastNonEmpty(entries)
-            return [Chunk.filterMap(entries, toOutput), Option.some({ ts, id })] as const
-          }
-          if (end !== undefined) {
-            yield* settle(end)
-            return [Chunk.empty<OutputChunk>(), Option.none<Cursor>()] as const
-          }
-          yield* Deferred.await(next)
-          return [Chunk.empty<OutputChunk>(), Option.some(after)] as const
-        })
-      )
-    })
+    const result = Effect.flatMap(Fiber.await(fiber), (exit) => (Exit.isInterrupted(exit) ? interrupted : exit))
+    const output: Stream.Stream<OutputChunk, ExecFailure> = Stream.concat(
+      recorded,
+      Stream.drain(Stream.fromEffect(result))
+    )
     return {
       ...views(output),
       location,
       seq: location.seq,
       command: spec.command,
-      result: Effect.flatMap(Fiber.await(fiber), settle),
+      result,
       interrupt: Effect.asVoid(Fiber.interrupt(fiber))
     }
   })
