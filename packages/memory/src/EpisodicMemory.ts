@@ -14,7 +14,7 @@ import * as Stream from "effect/Stream"
 import { recall } from "./internal/episodic/recall.js"
 import { ancestorsOf, ofIds, ofResource } from "./internal/episodic/sessions.js"
 import * as Tree from "./internal/episodic/tree.js"
-import type { InvalidResourceRef } from "./MemoryError.js"
+import type { InvalidResourceRef, MemoryAccessDenied } from "./MemoryError.js"
 import { InvalidInput } from "./MemoryError.js"
 import type { ResourceRef } from "./ResourceRef.js"
 import * as Ref from "./ResourceRef.js"
@@ -26,7 +26,7 @@ import type { SourceRef } from "./SemanticMemory.js"
  * @since 0.1.0
  * @category errors
  */
-export type EpisodicMemoryError = InvalidResourceRef | InvalidInput | LedgerError
+export type EpisodicMemoryError = InvalidResourceRef | InvalidInput | MemoryAccessDenied | LedgerError
 
 /**
  * @since 0.1.0
