@@ -1,3 +1,4 @@
+export * as AgentOsImport from "./AgentOsImport.js"
 export * as Agents from "./Agents.js"
 export * as Conversation from "./Conversation.js"
 export * as ConversationError from "./ConversationError.js"
