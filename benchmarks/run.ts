@@ -15,6 +15,7 @@ import * as Logger from "effect/Logger"
 import * as LogLevel from "effect/LogLevel"
 import type { Figure, Options, Subject } from "./harness.js"
 import { isMet } from "./harness.js"
+import { conversations } from "./subjects/conversations.js"
 import { exec } from "./subjects/exec.js"
 import { firstByte } from "./subjects/first-byte.js"
 import { heap } from "./subjects/heap.js"
@@ -22,7 +23,7 @@ import { ledger } from "./subjects/ledger.js"
 import { local } from "./subjects/local.js"
 import { resume } from "./subjects/resume.js"
 
-const subjects: ReadonlyArray<Subject> = [exec, ledger, heap, firstByte, local, resume]
+const subjects: ReadonlyArray<Subject> = [exec, ledger, heap, firstByte, local, resume, conversations]
 
 interface Outcome {
   readonly figures?: ReadonlyArray<Figure>

@@ -20,7 +20,7 @@ it("the benchmarks run, and their results name every subject", { timeout: 120_00
     const { subjects } = JSON.parse(fs.readFileSync(out, "utf8"))
     assert.deepStrictEqual(
       subjects.map(({ name }: { readonly name: string }) => name),
-      ["exec", "ledger", "heap", "first-byte", "local", "resume"]
+      ["exec", "ledger", "heap", "first-byte", "local", "resume", "conversations"]
     )
     for (const { figures, name } of subjects) {
       assert.isNotEmpty(figures, name)

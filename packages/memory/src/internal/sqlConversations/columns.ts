@@ -104,31 +104,35 @@ export const toStoredMessage = (row: Row): StoredMessage => ({
   metadata: optionalText(row["metadata"])
 })
 
-const sums = [
-  ["prompt_tokens", "prompt"],
-  ["completion_tokens", "completion"],
-  ["total_tokens", "total"],
-  ["cache_read_tokens", "cache_read"],
-  ["cache_creation_tokens", "cache_creation"]
-] as const
+const sums = {
+  promptTokens: "prompt_tokens",
+  completionTokens: "completion_tokens",
+  totalTokens: "total_tokens",
+  cacheReadTokens: "cache_read_tokens",
+  cacheCreationTokens: "cache_creation_tokens"
+} as const
 
-/** In two halves: a sum beyond 64 bits is an error in SQLite. */
-export const selectUsage = sums
-  .map(([column, name]) => `sum(${column} >> 32) AS ${name}_high, sum(${column} & 4294967295) AS ${name}_low`)
+export const selectUsage = Object.values(sums)
+  .map((column) => `sum(${column}) AS ${column}`)
   .join(", ")
 
-const whole = (value: unknown): bigint => BigInt(typeof value === "string" ? value : Number(value))
+export const toUsageRow = (row: Row): UsageRow => ({
+  promptTokens: optionalNumber(row[sums.promptTokens]) ?? 0,
+  completionTokens: optionalNumber(row[sums.completionTokens]) ?? 0,
+  totalTokens: optionalNumber(row[sums.totalTokens]) ?? 0,
+  cacheReadTokens: optionalNumber(row[sums.cacheReadTokens]),
+  cacheCreationTokens: optionalNumber(row[sums.cacheCreationTokens])
+})
 
-export const toUsageRow = (row: Row): UsageRow => {
-  const sum = (name: string): number | null =>
-    row[`${name}_high`] === null || row[`${name}_high`] === undefined
-      ? null
-      : Number((whole(row[`${name}_high`]) << 32n) + whole(row[`${name}_low`]))
-  return {
-    promptTokens: sum("prompt") ?? 0,
-    completionTokens: sum("completion") ?? 0,
-    totalTokens: sum("total") ?? 0,
-    cacheReadTokens: sum("cache_read"),
-    cacheCreationTokens: sum("cache_creation")
-  }
-}
+/** The same in two halves, for SQLite, where a sum beyond 64 bits is an error. */
+export const selectHalvedUsage = Object.values(sums)
+  .map((column) => `sum(${column} >> 32) AS ${column}_high, sum(${column} & 4294967295) AS ${column}_low`)
+  .join(", ")
+
+export const toWholeUsage = (row: Row): Row =>
+  Object.fromEntries(
+    Object.values(sums).map((column) => {
+      const high = optionalNumber(row[`${column}_high`])
+      return [column, high === null ? null : Number((BigInt(high) << 32n) + BigInt(Number(row[`${column}_low`])))]
+    })
+  )

@@ -15,11 +15,13 @@ import {
   conversationColumns,
   conversationParams,
   selectConversation,
+  selectHalvedUsage,
   selectMessage,
   selectUsage,
   toConversationRow,
   toStoredMessage,
-  toUsageRow
+  toUsageRow,
+  toWholeUsage
 } from "./columns.js"
 import { historyQuery, slice } from "./history.js"
 import { makeInsert } from "./insert.js"
@@ -52,9 +54,8 @@ export const make = (dialect: Dialect, { read, write }: SqlStore<ConversationSto
   const messageText = dialect.text(`SELECT ${selectMessage(dialect)} FROM sandglass_messages WHERE id = ?`)
   const deleteMessageText = dialect.text("DELETE FROM sandglass_messages WHERE id = ? RETURNING seq")
   const countText = dialect.text("SELECT count(*) AS count FROM sandglass_messages WHERE conversation_id = ?")
-  const usageText = dialect.text(
-    `SELECT ${selectUsage} FROM sandglass_messages WHERE conversation_id = ? AND total_tokens IS NOT NULL`
-  )
+  const usageText = (sums: string) =>
+    dialect.text(`SELECT ${sums} FROM sandglass_messages WHERE conversation_id = ? AND total_tokens IS NOT NULL`)
 
   return {
     restrictedJson: isPostgres,
@@ -105,6 +106,13 @@ export const make = (dialect: Dialect, { read, write }: SqlStore<ConversationSto
     deleteMessages: (conversationId) => write((connection) => removeMessages(connection, conversationId)),
     countMessages: (conversationId) =>
       Effect.map(read<Row>(countText, [conversationId]), ([row]) => Number(row?.["count"] ?? 0)),
-    usage: (conversationId) => Effect.map(read<Row>(usageText, [conversationId]), ([row]) => toUsageRow(row ?? {}))
+    usage: (conversationId) =>
+      read<Row>(usageText(selectUsage), [conversationId]).pipe(
+        Effect.catchIf(
+          ({ reason }) => !isPostgres && reason === "Unknown",
+          () => Effect.map(read<Row>(usageText(selectHalvedUsage), [conversationId]), Arr.map(toWholeUsage))
+        ),
+        Effect.map(([row]) => toUsageRow(row ?? {}))
+      )
   }
 }
