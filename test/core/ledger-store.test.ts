@@ -482,7 +482,7 @@ describe("LedgerStore.makeLedger", () => {
           "prune"
         ].map((method) => `Ledger.${method}`)
       )
-      assert.strictEqual(spans[0]?.attributes.get("sandglass.sandbox.id"), base.sandboxId)
+      assert.strictEqual(spans[0]?.attributes.get("sandbox.id"), base.sandboxId)
       assert.notInclude(JSON.stringify(spans.map(({ attributes }) => Array.from(attributes))), "secret")
     })
   )

@@ -126,7 +126,11 @@ describe("observability", () => {
           [5, 0, undefined]
         ]
       )
+      const creation = spans.find(({ name }) => name === "OpenSandbox.create")
+      assert.strictEqual(creation?.attributes.get("container.image.name"), "i")
       for (const span of spans) {
+        if (/^(Sandbox|Ledger|Execd)/.test(span.name))
+          assert.strictEqual(span.attributes.get("sandbox.id"), "sbx1", span.name)
         if (span.name.startsWith("Ledger.append")) {
           const above = parentOf(span)?.name
           assert.include(["Sandboxes.create", "Sandbox.exec", "Sandbox.startDetached", "Sandbox.close"], above)

@@ -199,8 +199,11 @@ export class Sandboxes extends Context.Tag("@sandglass/core/Sandboxes")<
 
 const span =
   (name: string) =>
-  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-    Effect.withSpan(self, name, { captureStackTrace: false })
+  <E, R>(self: Effect.Effect<Sandbox, E, R>): Effect.Effect<Sandbox, E, R> =>
+    self.pipe(
+      Effect.tap(({ id }) => Effect.annotateCurrentSpan("sandbox.id", id)),
+      Effect.withSpan(name, { captureStackTrace: false })
+    )
 
 const spanOf =
   (name: string, sandboxId: string) =>

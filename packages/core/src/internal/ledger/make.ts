@@ -38,13 +38,13 @@ const streamSpan =
       Stream.withSpan(`Ledger.${method}`, { captureStackTrace: false, attributes })
     )
 
-const ofSandbox = (sandboxId: string | undefined): Attributes => ({ "sandglass.sandbox.id": sandboxId })
+const ofSandbox = (sandboxId: string | undefined): Attributes => ({ "sandbox.id": sandboxId })
 
 const ofEnvironment = (name: string): Attributes => ({ "sandglass.environment": name })
 
 const ofFilter = (filter: EntryFilter): Attributes => ({
   ...ofSandbox(filter.sandboxId),
-  "sandglass.sandbox.name": filter.name,
+  "sandbox.name": filter.name,
   "sandglass.step": filter.stepIdx
 })
 
@@ -115,8 +115,8 @@ export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
     sandboxes: (filter = {}) =>
       checked(checkSandboxes(filter), () => Reading.sandboxes(store, filter)).pipe(
         streamSpan("sandboxes", {
-          "sandglass.sandbox.name": filter.name,
-          "sandglass.sandbox.status": filter.status,
+          "sandbox.name": filter.name,
+          "sandbox.status": filter.status,
           "sandglass.run.id": filter.runId,
           "sandglass.resource.id": filter.resourceId
         })
@@ -131,7 +131,7 @@ export const make = (store: LedgerStore): Context.Tag.Service<Ledger> => {
     prune: (options) =>
       checkPrune(options).pipe(
         Effect.zipRight(Removing.prune(store, options)),
-        span("prune", { "sandglass.sandbox.name": options.name })
+        span("prune", { "sandbox.name": options.name })
       ),
     exportSandbox: (sandboxId) =>
       Exporting.exportSandbox(store, sandboxId).pipe(streamSpan("exportSandbox", ofSandbox(sandboxId))),

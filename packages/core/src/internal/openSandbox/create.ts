@@ -40,7 +40,7 @@ const findCreated = (
 const sourceAttributes = (request: CreateRequest): { readonly [key: string]: string } => {
   const image = typeof request.image === "string" ? request.image : request.image?.uri
   const out: Record<string, string> = {}
-  if (image !== undefined) out["sandbox.image"] = image
+  if (image !== undefined) out["container.image.name"] = image
   if (request.snapshotId !== undefined) out["snapshot.id"] = request.snapshotId
   return out
 }
