@@ -124,6 +124,13 @@ export interface SqlStore<E> {
     body: (connection: Connection, joined: boolean) => Effect.Effect<A, E2>
   ) => Effect.Effect<A, E | Exclude<E2, SqlFailure>>
   /**
+   * Writes with one statement, which is atomic by itself and takes one way to the database and back. Otherwise as `write`.
+   */
+  readonly writeOne: <A extends object>(
+    text: string,
+    params?: ReadonlyArray<Param>
+  ) => Effect.Effect<ReadonlyArray<A>, E>
+  /**
    * Runs an effect in a transaction that everything joins which writes with the same client inside, or in a savepoint of
    * the application's where the fiber is in one. What was written is undone when the effect fails or is interrupted. The
    * effect runs once; it must not wait for another fiber that uses the same database.
@@ -295,22 +302,17 @@ export const make = Effect.fnUntraced(function* <E>(
     ).pipe(Effect.mapError(fail), Effect.zipLeft(verify))
   }
 
-  const write = <A, E2>(
-    body: (connection: Connection, joined: boolean) => Effect.Effect<A, E2>
+  /** In the application's transaction where the fiber is in one, or alone. */
+  const insideOrAlone = <A, E2>(
+    insideOf: (connection: Connection) => Effect.Effect<A, E2>,
+    aloneOn: (connection: Connection) => Effect.Effect<A, E2>
   ): Effect.Effect<A, E | Exclude<E2, SqlFailure>> => {
-    const verified = (connection: Connection, joined: boolean) => Effect.zipLeft(body(connection, joined), verify)
-    const alone = leaving(
-      patiently(
-        Effect.scoped(
-          Effect.flatMap(reserved, (connection) => inTransaction(connection, begin, verified(connection, false)))
-        )
-      )
-    )
+    const alone = leaving(patiently(Effect.scoped(Effect.flatMap(reserved, aloneOn))))
     // The transaction may have ended while others wrote in it.
     const inside = ({ connection, transaction }: Joined) =>
       transaction.lock.withPermits(1)(
         Effect.suspend(() =>
-          transaction.isOpen ? Effect.asSome(inSavepoint(connection, verified(connection, true))) : Effect.succeedNone
+          transaction.isOpen ? Effect.asSome(inSavepoint(connection, insideOf(connection))) : Effect.succeedNone
         )
       )
     return Effect.mapError(
@@ -327,6 +329,28 @@ export const make = Effect.fnUntraced(function* <E>(
       ),
       failed
     )
+  }
+
+  const write = <A, E2>(
+    body: (connection: Connection, joined: boolean) => Effect.Effect<A, E2>
+  ): Effect.Effect<A, E | Exclude<E2, SqlFailure>> => {
+    const verified = (connection: Connection, joined: boolean) => Effect.zipLeft(body(connection, joined), verify)
+    return insideOrAlone<A, E | E2 | SqlFailure>(
+      (connection) => verified(connection, true),
+      (connection) => inTransaction(connection, begin, verified(connection, false))
+    ) as Effect.Effect<A, E | Exclude<E2, SqlFailure>>
+  }
+
+  const writeOne = <A extends object>(
+    text: string,
+    params: ReadonlyArray<Param> = []
+  ): Effect.Effect<ReadonlyArray<A>, E> => {
+    const statement = (connection: Connection) =>
+      // Rows have the columns that the statement names.
+      Effect.zipRight(verify, execute(connection, text, params)) as Effect.Effect<ReadonlyArray<A>, E | SqlFailure>
+    return insideOrAlone<ReadonlyArray<A>, E | SqlFailure>(statement, (connection) =>
+      Effect.uninterruptible(statement(connection))
+    ) as Effect.Effect<ReadonlyArray<A>, E>
   }
 
   /** Waits for a database that others keep locked before the effect begins, and not after. */
@@ -369,5 +393,5 @@ export const make = Effect.fnUntraced(function* <E>(
     ).pipe(Effect.mapError((error) => (error instanceof Theirs ? error.error : isFailure(error) ? fail(error) : error)))
   }
 
-  return { joined: Effect.map(current, Option.isSome), read, write, transaction }
+  return { joined: Effect.map(current, Option.isSome), read, write, writeOne, transaction }
 })

@@ -116,6 +116,41 @@ export const appending = (it: It): void => {
     })
   )
 
+  it.effect("a payload that is nested too deeply for a database is refused alone; one that is not comes back", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger
+      const base = yield* session
+      const nested = (depth: number) => JSON.parse("[".repeat(depth) + "]".repeat(depth)) as Json
+      const events = [300, 3_000, 9_000, 20_000, 30_000].flatMap((depth) => [
+        output(base, 1, `before ${depth}`),
+        { ...base, event: "nested", payload: nested(depth) },
+        output(base, 1, `after ${depth}`)
+      ])
+      const result = yield* Effect.either(ledger.appendAll(events))
+      const rejected = result._tag === "Left" ? (result.left.rejected ?? []).map(({ index }) => index) : []
+      assert.isTrue(rejected.every((index) => index % 3 === 1 && index > 1))
+      assert.isTrue(result._tag === "Right" || result.left.reason === "InvalidEvent")
+      const depthOf = ({ payload }: { readonly payload?: Json | undefined }): number => {
+        let depth = 0
+        for (let inner: Json | undefined = payload; Array.isArray(inner); inner = inner[0]) depth += 1
+        return depth
+      }
+      const stored = yield* read(base)
+      assert.deepStrictEqual(
+        stored.map((entry) => (entry.event === "nested" ? depthOf(entry) : texts([entry])[0])),
+        events.flatMap((event, index) =>
+          rejected.includes(index)
+            ? []
+            : [
+                "payload" in event && event.event === "nested"
+                  ? depthOf(event)
+                  : texts([{ ...event, id: 0, ts: 0, stepIdx: 1 }])[0]
+              ]
+        )
+      )
+    })
+  )
+
   it.effect("a field that is undefined is absent", () =>
     Effect.gen(function* () {
       const ledger = yield* Ledger

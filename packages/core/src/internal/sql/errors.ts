@@ -24,7 +24,7 @@ const contention = [
   /^57014$/
 ]
 
-const constraint = [/^SQLITE_(?:CONSTRAINT|MISMATCH|TOOBIG|RANGE)/, /^2[23]...$|^54000$/]
+const constraint = [/^SQLITE_(?:CONSTRAINT|MISMATCH|TOOBIG|RANGE)/, /^2[23]...$|^5400[01]$/]
 
 const connection = [
   /^SQLITE_(?:CANTOPEN|NOTADB|IOERR|READONLY|CORRUPT|FULL|PERM|AUTH|MISUSE)/,

@@ -2,10 +2,10 @@
  * Postgres.
  */
 import * as Effect from "effect/Effect"
-import { identity } from "effect/Function"
-import type { LedgerStore } from "../../LedgerStore.js"
+import type { Cursor } from "../../LedgerEvent.js"
+import type { LedgerStore, NewRow } from "../../LedgerStore.js"
 import type { Dialect } from "./dialect.js"
-import { insertColumns, latestTs, makeInBatches, rowParams } from "./insert.js"
+import { insertColumns, latestTs } from "./insert.js"
 import { isOddTs, toCursor } from "./rows.js"
 import { Statement, selectRemovable } from "./statement.js"
 import type { Transactions } from "./transactions.js"
@@ -13,20 +13,52 @@ import { execute } from "./transactions.js"
 
 const ledgerTs = "(ts + 0)"
 
-const insertInto = (size: number, ts: (param: string) => string): string =>
-  `INSERT INTO alineo_events (${insertColumns}) VALUES ${Array.from({ length: size }, (_, row) => {
-    const at = (column: number) => `$${row * 8 + column}`
-    return `(${at(1)}, ${at(2)}, ${at(3)}, ${at(4)}, ${at(5)}, ${at(6)}::jsonb, ${at(7)}, ${ts(`${at(8)}::bigint`)})`
-  }).join(", ")} RETURNING id, ts`
+/**
+ * One statement for any number of rows, which are its one parameter: the server reads JSON as fast as parameters, and
+ * nothing has to be planned anew for another number of rows. A payload that is JSON's own null is none of SQL's.
+ */
+const insertText = (ts: string): string =>
+  `INSERT INTO alineo_events (${insertColumns}) ` +
+  `SELECT s, n, i, b, e, CASE WHEN z THEN 'null'::jsonb ELSE p END, x, ${ts} FROM ROWS FROM (json_to_recordset($1) AS ` +
+  "(s text, n text, i integer, b integer, e text, p jsonb, z boolean, x text, t bigint)) WITH ORDINALITY " +
+  "ORDER BY ordinality RETURNING id, ts"
 
 /** The time is that of the latest row where the process's own is earlier. */
-const appendText = (size: number): string =>
-  `WITH latest AS (SELECT max(${ledgerTs}) AS ts FROM alineo_events WHERE ${ledgerTs} <= ${latestTs}) ${insertInto(
-    size,
-    (ts) => `greatest(${ts}, (SELECT ts FROM latest))`
-  )}`
+const appendText =
+  `WITH latest AS (SELECT max(${ledgerTs}) AS ts FROM alineo_events WHERE ${ledgerTs} <= ${latestTs}) ` +
+  insertText("greatest(t, (SELECT ts FROM latest))")
 
-const restoreText = (size: number): string => insertInto(size, identity)
+const restoreText = insertText("t")
+
+/** How much goes into one statement. */
+const statementRows = 1_000
+const statementCharacters = 16 * 1024 * 1024
+
+const rowText = ({ branch, error, event, name, payload, sandboxId, stepIdx, ts }: NewRow): string =>
+  `{"s":${JSON.stringify(sandboxId)},"n":${JSON.stringify(name)},"i":${stepIdx},"e":${JSON.stringify(event)},"t":${ts}${
+    branch === null ? "" : `,"b":${branch}`
+  }${payload === null ? "" : payload === "null" ? ',"z":true' : `,"p":${payload}`}${
+    error === null ? "" : `,"x":${JSON.stringify(error)}`
+  }}`
+
+/** The parameters of as few statements as there may be. */
+const rowTexts = (rows: ReadonlyArray<NewRow>): Array<string> => {
+  const texts: Array<string> = []
+  let some: Array<string> = []
+  let characters = 0
+  for (const row of rows) {
+    const text = rowText(row)
+    if (some.length >= statementRows || (some.length > 0 && characters + text.length > statementCharacters)) {
+      texts.push(`[${some.join(",")}]`)
+      some = []
+      characters = 0
+    }
+    some.push(text)
+    characters += text.length
+  }
+  texts.push(`[${some.join(",")}]`)
+  return texts
+}
 
 const tables = [
   "CREATE TABLE IF NOT EXISTS alineo_events (id BIGSERIAL PRIMARY KEY, sandbox_id TEXT NOT NULL, name TEXT NOT NULL, " +
@@ -44,16 +76,23 @@ export const channel = "sandglass_ledger"
 /** In a transaction of the application only the database knows when it commits. */
 const notify = `SELECT pg_notify('${channel}', 'appended')`
 
-const makeInsert = ({ write }: Transactions, textOf: (size: number) => string): LedgerStore["append"] => {
-  const inBatches = makeInBatches(textOf)
-  return (rows) =>
-    write((connection, joined) =>
-      inBatches(rows, (batch, text) => execute(connection, text, rowParams(batch, []))).pipe(
-        Effect.zipLeft(joined ? execute(connection, notify) : Effect.void),
-        Effect.map((results) => results.flatMap((inserted) => inserted.map(toCursor).sort((a, b) => a.id - b.id)))
-      )
-    )
-}
+const toPlaces = (inserted: ReadonlyArray<object>): Array<Cursor> => inserted.map(toCursor).sort((a, b) => a.id - b.id)
+
+const makeInsert =
+  ({ joined, write, writeOne }: Transactions, text: string): LedgerStore["append"] =>
+  (rows) =>
+    Effect.flatMap(joined, (isJoined) => {
+      const params = rowTexts(rows)
+      const [only] = params
+      return only !== undefined && params.length === 1 && !isJoined
+        ? Effect.map(writeOne(text, [only]), toPlaces)
+        : write((connection, isJoined) =>
+            Effect.forEach(params, (param) => execute(connection, text, [param])).pipe(
+              Effect.zipLeft(isJoined ? execute(connection, notify) : Effect.void),
+              Effect.map((results) => results.flatMap(toPlaces))
+            )
+          )
+    })
 
 const makeRemove =
   ({ write }: Transactions): LedgerStore["remove"] =>
