@@ -156,3 +156,60 @@ for (const [name, { events, knownFrom, path, run, stop }] of Object.entries(kind
     }
   })
 }
+
+describe("interrupting while the server makes something", () => {
+  for (const [name, path, run, made, removal] of [
+    [
+      "a terminal",
+      "/pty",
+      (sandbox: Sandbox.Sandbox) => Effect.scoped(sandbox.openTerminal()),
+      { session_id: "t1" },
+      "DELETE /pty/t1"
+    ],
+    [
+      "a command over pipes",
+      "/pty",
+      (sandbox: Sandbox.Sandbox) => sandbox.exec("x", { raw: true }),
+      { session_id: "t1" },
+      "DELETE /pty/t1"
+    ],
+    [
+      "an interpreter",
+      "/code/context",
+      (sandbox: Sandbox.Sandbox) => Effect.scoped(sandbox.createCodeContext("python")),
+      { id: "c1", language: "python" },
+      "DELETE /code/contexts/c1"
+    ]
+  ] as const) {
+    it.scopedLive(`${name}: nobody waits, and what was made is removed`, () =>
+      Effect.gen(function* () {
+        const asked: Array<string> = []
+        const arrived = yield* Deferred.make<void>()
+        const answer = yield* Deferred.make<void>()
+        const removed = yield* Deferred.make<void>()
+        const { sandbox } = yield* oneScripted({
+          override: (request) => {
+            const own = request.path.replace(/^\/execd\/[^/]+/, "")
+            if (own === request.path || own === "/command") return undefined
+            asked.push(`${request.method} ${own}`)
+            if (request.method === "DELETE")
+              return Effect.as(Deferred.succeed(removed, void 0), ScriptedServer.empty(200))
+            if (own !== path) return undefined
+            return Deferred.succeed(arrived, void 0).pipe(
+              Effect.zipRight(Deferred.await(answer)),
+              Effect.as(ScriptedServer.json(201, made))
+            )
+          }
+        })
+        const fiber = yield* Effect.fork(run(sandbox))
+        yield* Deferred.await(arrived)
+        // The server has not answered.
+        assert.isTrue(Exit.isInterrupted(yield* Fiber.interrupt(fiber)))
+        assert.deepStrictEqual(asked, [`POST ${path}`])
+        yield* Deferred.succeed(answer, void 0)
+        yield* Deferred.await(removed)
+        assert.deepStrictEqual(asked, [`POST ${path}`, removal])
+      })
+    )
+  }
+})

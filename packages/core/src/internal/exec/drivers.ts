@@ -10,6 +10,7 @@ import { OpenSandboxError } from "../../OpenSandboxError.js"
 import { bounded } from "../bounded.js"
 import { telling, waiting } from "./byInput.js"
 import type { Driver, ExecContext, ExecSession, RunEvent, Spec } from "./context.js"
+import { madeOnServer } from "./onServer.js"
 import * as Script from "./shell.js"
 import { commandLine, exportVariables } from "./shell.js"
 
@@ -220,7 +221,7 @@ export const terminalEvents = (
     Effect.gen(function* () {
       const { command, cwd, input, pipe, timeout } = options
       let takenOver = false
-      const id = yield* Effect.acquireRelease(execd.createTerminal({ command, cwd }), (id) => {
+      const id = yield* madeOnServer(execd.createTerminal({ command, cwd }), (id) => {
         // It is another client's now.
         if (takenOver) return Effect.void
         const deleted = execd.deleteTerminal(id)

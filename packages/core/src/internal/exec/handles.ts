@@ -35,6 +35,7 @@ import { OutputCollector, OutputTail } from "../output.js"
 import type { Driver, ExecContext, ExecSession, Execution, Location, Outcome, RunEvent, Spec } from "./context.js"
 import { runScript } from "./drivers.js"
 import { execution } from "./execution.js"
+import { madeOnServer } from "./onServer.js"
 import { recordedOutput, toOutput } from "./record.js"
 import * as Script from "./shell.js"
 import { commandLine } from "./shell.js"
@@ -363,7 +364,7 @@ export const createCodeContext = (
   context: ExecContext,
   language: string
 ): Effect.Effect<CodeContext, OpenSandboxError, Scope.Scope> =>
-  Effect.acquireRelease(context.execd.createCodeContext(language), ({ id }) =>
+  madeOnServer(context.execd.createCodeContext(language), ({ id }) =>
     context.isClosed()
       ? Effect.void
       : bounded("deleting a code context", "5 seconds", context.execd.deleteCodeContext(id))

@@ -15,6 +15,7 @@ import type { Driver, ExecContext, RunEvent, Spec } from "../exec/context.js"
 import { toRunEvents } from "../exec/drivers.js"
 import { execution } from "../exec/execution.js"
 import { running } from "../exec/handles.js"
+import { madeOnServer } from "../exec/onServer.js"
 import { commandLine } from "../exec/shell.js"
 
 /** A command to be started as a process. */
@@ -98,9 +99,8 @@ const pipes =
     prepare: Effect.succeed(
       Stream.unwrapScoped(
         Effect.gen(function* () {
-          const id = yield* Effect.acquireRelease(
-            execd.createTerminal({ command: waiting, cwd: request.options.cwd }),
-            (id) => bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
+          const id = yield* madeOnServer(execd.createTerminal({ command: waiting, cwd: request.options.cwd }), (id) =>
+            bounded("deleting a terminal", "5 seconds", execd.deleteTerminal(id))
           )
           const connection = yield* execd.attachTerminal(id, { pipe: true })
           yield* connection.write(telling(request.script))
