@@ -1,3 +1,4 @@
+import { inspect } from "node:util"
 import * as HttpClient from "@effect/platform/HttpClient"
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, Sandboxes } from "@sandglass/core"
@@ -7,10 +8,13 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
+import * as Logger from "effect/Logger"
+import * as LogLevel from "effect/LogLevel"
 import * as Redacted from "effect/Redacted"
 import * as Stream from "effect/Stream"
 import * as ScriptedSandboxes from "../support/ScriptedSandboxes.js"
 import * as ScriptedServer from "../support/ScriptedServer.js"
+import * as Spans from "../support/Spans.js"
 
 const setup = (script: ScriptedSandboxes.Script) =>
   Effect.gen(function* () {
@@ -153,6 +157,58 @@ describe("egress of a sandbox", () => {
           ["egress.rule_added", { action: "allow", target: "lost.example" }, "it may not have been made"]
         ]
       )
+    })
+  )
+
+  it.scopedLive("a server that repeats a secret does not make it known", () =>
+    Effect.gen(function* () {
+      const text = 's3cr"et\nvalue'
+      const value = Redacted.make(text)
+      const refuse = new Set(["POST /v1/sandboxes", "POST /egress/credential-vault", "POST /command"])
+      const { sandboxes } = yield* setup({
+        override: (request) => {
+          if (
+            refuse.has(`${request.method} ${request.path.replace(/^\/execd\/[^/]+/, "")}`) &&
+            request.text.includes("s3cr")
+          ) {
+            return ScriptedServer.json(422, { detail: [{ loc: ["body"], msg: `what is ${request.text}?` }] })
+          }
+          // An answer that is none, as a cause of the failure to read it.
+          return request.path === "/egress/credential-vault" && request.method === "PATCH"
+            ? ScriptedServer.json(200, { revision: text })
+            : sidecar?.(request)
+        }
+      })
+      const logged: Array<unknown> = []
+      const logger = Logger.make(({ cause, message }) => logged.push(message, cause))
+      const recorded = yield* Effect.gen(function* () {
+        const sandbox = yield* sandboxes.create({ image: "i" })
+        const credentials = [{ name: "token", value }]
+        const errors = [
+          yield* Effect.flip(sandboxes.create({ image: "i", env: { A: value } })),
+          yield* Effect.flip(sandbox.egress.createVault({ credentials, bindings: [] })),
+          yield* Effect.flip(sandbox.egress.mutateVault({ credentials: { add: credentials } })),
+          yield* Effect.flip(sandbox.exec("make", { env: { A: value } }))
+        ]
+        yield* Effect.logError("all", ...errors)
+        return { errors, entries: yield* Stream.runCollect(sandbox.history) }
+      }).pipe(
+        Spans.record,
+        Effect.provide(Layer.merge(Logger.replace(Logger.defaultLogger, logger), Logger.minimumLogLevel(LogLevel.All)))
+      )
+      const { entries, errors } = recorded.value
+      assert.deepStrictEqual(
+        errors.map((error) => ("status" in error ? [error.method, error.status] : [])),
+        [
+          ["create", 422],
+          ["createVault", 422],
+          ["mutateVault", 200],
+          ["command", 422]
+        ]
+      )
+      for (const error of errors.filter((_, n) => n !== 2)) assert.include(String(error), "<redacted>")
+      assert.notInclude(inspect([entries, errors, logged, recorded.text], { depth: 20 }), "s3cr")
+      assert.notInclude(JSON.stringify([entries, errors, logged]) + recorded.text, "s3cr")
     })
   )
 

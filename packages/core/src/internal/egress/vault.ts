@@ -12,6 +12,7 @@ import type {
   EgressClient
 } from "../../Egress.js"
 import * as Http from "../http/client.js"
+import { concealed } from "../http/concealed.js"
 import { nullish } from "../http/nullish.js"
 import type { PortCaller } from "../http/portCaller.js"
 import { check } from "../http/portCaller.js"
@@ -97,6 +98,8 @@ const mutationBody = ({ bindings, credentials, expectedRevision }: CredentialVau
       : { add: bindings.add?.map(bindingBody), replace: bindings.replace?.map(bindingBody), delete: bindings.delete }
 })
 
+const valuesOf = (credentials: ReadonlyArray<Credential>) => credentials.map(({ value }) => value)
+
 /** Only names may show in an error. */
 const problem = (
   credentials: ReadonlyArray<Credential>,
@@ -140,7 +143,7 @@ export const makeVault = ({
           Http.jsonBody(at, Vault)
         )
       ),
-      Effect.map(vaultOf),
+      Effect.mapBoth({ onFailure: concealed(valuesOf(vault.credentials)), onSuccess: vaultOf }),
       span("createVault", { "credentials.count": vault.credentials.length })
     )
   }
@@ -158,7 +161,10 @@ export const makeVault = ({
           )
     ).pipe(
       Effect.zipRight(write(at, "PATCH", path, () => mutationBody(mutation), Http.jsonBody(at, Vault))),
-      Effect.map(vaultOf),
+      Effect.mapBoth({
+        onFailure: concealed(valuesOf([...(credentials?.add ?? []), ...(credentials?.replace ?? [])])),
+        onSuccess: vaultOf
+      }),
       span("mutateVault")
     )
   }

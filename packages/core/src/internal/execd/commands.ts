@@ -72,7 +72,8 @@ export const makeCommands = (caller: Caller): Pick<ExecdClient, "command" | "int
         body: () => commandBody(request),
         frames: { lines: true, background: request.background === true },
         attributes: { "command.background": request.background === true }
-      }))
+      })),
+      Object.values(request.env ?? {})
     )
   }
 

@@ -4,9 +4,11 @@ import * as HttpClientRequest from "@effect/platform/HttpClientRequest"
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
+import type * as Redacted from "effect/Redacted"
 import * as Stream from "effect/Stream"
 import type { ExecdEvent } from "../../Execd.js"
 import { OpenSandboxError } from "../../OpenSandboxError.js"
+import { concealed } from "../http/concealed.js"
 import { withConnection } from "../http/connections.js"
 import type { Where } from "../http/error.js"
 import { reasonOf } from "../http/error.js"
@@ -37,7 +39,9 @@ interface Run<Other extends Tagged> {
 export const runEvents = <Other extends Tagged = never>(
   { connections, idleTimeout, requestTimeout, sandboxId }: Caller,
   at: Where,
-  prepare: Effect.Effect<Run<Other>, OpenSandboxError>
+  prepare: Effect.Effect<Run<Other>, OpenSandboxError>,
+  /** What the body carries that no error may repeat. */
+  secrets: ReadonlyArray<string | Redacted.Redacted> = []
 ): Stream.Stream<ExecdEvent | Other, OpenSandboxError> =>
   Stream.unwrapScoped(
     Effect.gen(function* () {
@@ -134,4 +138,7 @@ export const runEvents = <Other extends Tagged = never>(
 
       return Stream.repeatEffectChunkOption(step)
     })
-  ).pipe(Stream.withSpan(`Execd.${at.method}`, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } }))
+  ).pipe(
+    Stream.mapError(concealed(secrets)),
+    Stream.withSpan(`Execd.${at.method}`, { captureStackTrace: false, attributes: { "sandbox.id": sandboxId } })
+  )

@@ -5,6 +5,7 @@ import { identity } from "effect/Function"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import type { CreateRequest, OpenSandbox, SandboxInfo } from "../../OpenSandbox.js"
+import { concealed } from "../http/concealed.js"
 import type { Where } from "../http/error.js"
 import { invalidRequest, isAmbiguous } from "../http/error.js"
 import type { Caller } from "./caller.js"
@@ -86,6 +87,7 @@ export const makeCreate =
             )
           )
       ),
+      Effect.mapError(concealed(CreateWire.secretsOf(input))),
       Effect.tap(({ id }) => Effect.annotateCurrentSpan("sandbox.id", id)),
       span("create", sourceAttributes(input))
     )

@@ -23,6 +23,21 @@ const volumeBody = (volume: Volume) => ({
         }
 })
 
+/**
+ * What a request carries that nobody is to see.
+ *
+ * @internal
+ */
+export const secretsOf = ({
+  env,
+  image,
+  volumes
+}: CreateRequest): ReadonlyArray<string | Redacted.Redacted | undefined> => [
+  ...Object.values(env ?? {}),
+  typeof image === "string" ? undefined : image?.auth?.password,
+  ...(volumes ?? []).flatMap(({ ossfs }) => [ossfs?.accessKeyId, ossfs?.accessKeySecret])
+]
+
 /** @internal */
 export const defaultResources: { readonly [key: string]: string } = { cpu: "500m", memory: "512Mi" }
 
