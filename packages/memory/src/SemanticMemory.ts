@@ -196,7 +196,8 @@ export class SemanticMemory extends Context.Tag("@sandglass/memory/SemanticMemor
     ) => Effect.Effect<ReadonlyArray<RecalledFact>, SemanticMemoryError>
     /**
      * Embeds the facts of the resource that were embedded with another model again, with the present one. Returns how
-     * many. It goes on where it was stopped when it is called again.
+     * many. It goes on where it was stopped when it is called again. Where there is a vector index, it has all facts of
+     * the resource afterwards, also those that were remembered without it.
      */
     readonly reembed: (ref: ResourceRef) => Effect.Effect<number, SemanticMemoryError>
     /** `None` where the provider cannot list and forget. */

@@ -3,7 +3,7 @@
  *
  * The vectors of all facts stand in a table of their own, whatever index there is. An index is an addition that finds the
  * nearest of many faster; processes that do not have it go on without it, and what they wrote is compared one by one
- * until somebody who has it puts it into the index.
+ * until somebody who has it puts it into the index: some with each `remember`, all with `reembed`.
  *
  * @since 0.1.0
  */

@@ -186,7 +186,7 @@ export const make = (options: Options = {}): SqlVectorIndex => {
       if ((yield* installed(run)) === undefined) {
         const available = yield* run("SELECT 1 AS found FROM pg_available_extensions WHERE name = 'vector'")
         if (available.length === 0) {
-          yield* Effect.logInfo("The database has no pgvector: facts are compared one by one")
+          yield* Effect.logDebug("The database has no pgvector: facts are compared one by one")
           return Option.none()
         }
         yield* run("CREATE EXTENSION vector")

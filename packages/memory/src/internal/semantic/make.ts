@@ -165,6 +165,7 @@ export const make = Effect.fnUntraced(function* (
         for (;;) {
           const outdated = yield* store.outdated(owner, model, reembedBatch)
           if (outdated.length === 0) {
+            yield* store.settle(owner)
             return count
           }
           const vectors = yield* embed(outdated.map(({ content }) => content))

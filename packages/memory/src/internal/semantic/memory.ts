@@ -152,6 +152,7 @@ export const make: Effect.Effect<SemanticStore> = Effect.sync(() => {
         }
         return changed
       }),
+    settle: () => Effect.void,
     page: (ref, after, limit) =>
       Effect.sync(() => {
         const found: Array<Placed> = []

@@ -77,6 +77,8 @@ export interface SemanticStore {
     model: ModelRef,
     vectors: ReadonlyArray<{ readonly seq: number; readonly vector: Float32Array }>
   ) => Result<number>
+  /** Does what is left to be done for the vectors of a resource to be found fast. */
+  readonly settle: (ref: ResourceRef) => Result<unknown>
   /** Facts behind a place, in order. */
   readonly page: (ref: ResourceRef, after: number, limit: number) => Result<ReadonlyArray<Placed>>
   /** Facts that were updated before a time, and behind a place in the order of that and of their own place. */

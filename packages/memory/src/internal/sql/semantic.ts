@@ -19,10 +19,10 @@ import type { Database } from "./database.js"
 import * as Facts from "./facts.js"
 import * as Owner from "./owner.js"
 
-/** Vectors that are compared before other fibers get their turn. */
+/** Vectors that are compared, or put into an index, before other fibers get their turn. */
 const scanRows = 1_000
-/** Vectors that are put into an index with one statement after another. */
-const indexRows = 1_000
+/** Vectors that a copy puts into the index at once. */
+const copiedRows = 10_000
 const removeRows = 5_000
 
 const { name } = Facts
@@ -175,9 +175,10 @@ export const make = (
     }
   })
 
-  /** Puts what is outside the index into it. */
-  const fill = Effect.fnUntraced(function* (run: Run, owner: Owner.Owner, to: ModelIndex) {
-    for (let after = 0, size = indexRows; size === indexRows; ) {
+  /** Puts so much of what is outside the index into it; returns how much that was. */
+  const fill = Effect.fnUntraced(function* (run: Run, owner: Owner.Owner, to: ModelIndex, limit: number) {
+    let filled = 0
+    for (let after = 0, size = scanRows; size === scanRows && filled < limit; filled += size) {
       const rows = yield* run(texts.scan, [owner.hash, present.number, 0, after])
       size = rows.length
       const vectors = yield* vectorsOf(rows)
@@ -189,16 +190,16 @@ export const make = (
       }
       yield* Effect.yieldNow()
     }
+    return filled
   })
 
-  /** Puts what is outside the index into it if it has become much. */
-  const fillIfMuch = Effect.fnUntraced(function* (run: Run, owner: Owner.Owner) {
-    if (index !== undefined && provider !== undefined) {
-      const [row] = yield* run(texts.outside, [owner.hash, present.number, 0])
-      if (Number(row?.["count"]) >= provider.minimum) {
-        yield* fill(run, owner, index)
-      }
+  /** The same if it has become much. What others left there is no reason to keep anybody waiting for long. */
+  const fillIfMuch = Effect.fnUntraced(function* (run: Run, owner: Owner.Owner, limit = scanRows) {
+    if (index === undefined || provider === undefined) {
+      return 0
     }
+    const [row] = yield* run(texts.outside, [owner.hash, present.number, 0])
+    return Number(row?.["count"]) >= provider.minimum ? yield* fill(run, owner, index, limit) : 0
   })
 
   const unindex = (run: Run, owner: Owner.Owner, rows: ReadonlyArray<Readonly<Record<string, unknown>>>) =>
@@ -338,10 +339,11 @@ export const make = (
           return yield* Effect.fail(new Missing(missing))
         }
         if (direct) {
-          for (const vectors of Arr.chunksOf(indexed, indexRows)) {
+          for (const vectors of Arr.chunksOf(indexed, scanRows)) {
             yield* index.add(run, owner, vectors)
           }
-        } else if (embedded.length > 0) {
+        }
+        if (embedded.length > 0) {
           yield* fillIfMuch(run, owner)
         }
         return { facts, missing } satisfies Put
@@ -412,6 +414,11 @@ export const make = (
         })
       )
     },
+    settle: (ref) => {
+      const owner = Owner.of(ref)
+      const some = writing(named("reembed"), owner, (run) => fillIfMuch(run, owner))
+      return Effect.repeat(some, { until: (filled) => filled < scanRows })
+    },
     page: (ref, after, limit) => {
       const owner = Owner.of(ref)
       return Effect.map(
@@ -470,7 +477,7 @@ export const make = (
             return yield* taken
           }
           yield* run(texts.copy, [idPrefix, owner.hash, owner.teamId, owner.resourceId, source.hash])
-          yield* fillIfMuch(run, owner)
+          yield* fillIfMuch(run, owner, copiedRows)
           const [row] = yield* run(texts.count, [owner.hash])
           return Number(row?.["count"])
         })
