@@ -13,7 +13,7 @@ import { IdGenerator } from "@sandglass/core/IdGenerator"
 import type { Ledger } from "@sandglass/core/Ledger"
 import type { Sandboxes } from "@sandglass/core/Sandboxes"
 import * as Effect from "effect/Effect"
-import type * as Layer from "effect/Layer"
+import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import { conduct } from "../internal/durable.js"
@@ -95,7 +95,12 @@ export const layer = <Vars, E, R>(
   self: DurableWorkflow<Vars, E, R>,
   options?: Workflow.ResumeOptions
 ): Layer.Layer<never, never, WorkflowEngine | Sandboxes | Ledger | R> =>
-  self.definition.toLayer((payload) => conduct(self.workflow, payload, options))
+  // An engine runs it with what it was itself made with, which may hold other services of the same names.
+  Layer.unwrapEffect(
+    Effect.map(Effect.context<Sandboxes | Ledger | R>(), (context) =>
+      self.definition.toLayer((payload) => conduct(self.workflow, payload, options, context))
+    )
+  )
 
 /**
  * @since 0.1.0

@@ -7,6 +7,7 @@ import type { WorkflowEngine, WorkflowInstance } from "@effect/workflow/Workflow
 import { Ledger } from "@sandglass/core/Ledger"
 import type { Sandboxes } from "@sandglass/core/Sandboxes"
 import * as Cause from "effect/Cause"
+import type * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Schedule from "effect/Schedule"
@@ -85,11 +86,12 @@ const untilEnded = <Vars, E, R>(
 export const conduct = <Vars, E, R>(
   workflow: Workflow<Vars, E, R>,
   payload: Payload,
-  options: ResumeOptions | undefined
-): Effect.Effect<void, WorkflowError, Sandboxes | Ledger | WorkflowEngine | WorkflowInstance | R> =>
+  options: ResumeOptions | undefined,
+  context: Context.Context<Sandboxes | Ledger | R>
+): Effect.Effect<void, WorkflowError, WorkflowEngine | WorkflowInstance> =>
   Activity.make({
     name: "run",
     success: Schema.Void,
     error: WorkflowError,
-    execute: untilEnded(workflow, payload, options)
+    execute: Effect.provide(untilEnded(workflow, payload, options), context)
   })
