@@ -162,7 +162,7 @@ const batches = (
         what: `${name}: storeMessages / raw driver`,
         value: paired(times.raw, times.ours, (a, b) => a / b),
         unit: "ratio",
-        aim: { atLeast: 0.6 }
+        aim: { atLeast: 0.5 }
       }
     ] satisfies ReadonlyArray<Figure>
   })

@@ -115,7 +115,8 @@ const json = (value: unknown, name: string, restricted: boolean): StoredText.Enc
   Either.match(StoredText.encodeJson(value, { name, restricted }), {
     onLeft: refuse,
     onRight: (encoded) =>
-      isDeep(encoded.value, maxJsonDepth)
+      // Each level takes two characters.
+      encoded.text.length > 2 * maxJsonDepth && isDeep(encoded.value, maxJsonDepth)
         ? refuse(`${name} is nested more deeply than ${maxJsonDepth} levels`)
         : encoded
   })
