@@ -160,6 +160,50 @@ describe("egress of a sandbox", () => {
     })
   )
 
+  it.scopedLive("what limits a sandbox limits its forks and what goes on from it", () =>
+    Effect.gen(function* () {
+      const { sandboxes, server } = yield* setup({ override: sidecar })
+      const networkPolicy = { defaultAction: "deny", egress: [{ action: "allow", target: "pypi.org" }] } as const
+      const other = { defaultAction: "allow" } as const
+      const sandbox = yield* sandboxes.create({
+        image: "i",
+        networkPolicy,
+        secureAccess: true,
+        credentialProxy: true,
+        timeout: "2 minutes",
+        env: { A: Redacted.make("1") },
+        metadata: { own: "x" },
+        idempotencyKey: "once"
+      })
+      const [created] = Chunk.toReadonlyArray(yield* Stream.runCollect(sandbox.history))
+      assert.deepInclude(created?.payload, { networkPolicy })
+      const fork = yield* sandbox.fork()
+      yield* fork.fork({ networkPolicy: other, timeout: undefined, secureAccess: false, credentialProxy: false })
+      const resumed = yield* sandboxes.resume(sandbox.id)
+      yield* sandboxes.resume(sandbox.id, { networkPolicy: other })
+      yield* resumed.checkpoint()
+      yield* sandboxes.resume(resumed.id)
+      yield* sandboxes.restoreSnapshot(server.snapshots[0] ?? "", { networkPolicy: undefined })
+      const shared = { env: { A: "1" }, timeout: 120 }
+      assert.deepStrictEqual(
+        server.created.slice(1).map(({ metadata, resourceLimits: _, snapshotId, ...rest }) => {
+          assert.isString(snapshotId)
+          assert.notProperty(metadata, "own")
+          assert.notProperty(metadata, "sandglass.idempotency-key")
+          return rest
+        }),
+        [
+          { ...shared, networkPolicy, secureAccess: true, credentialProxy: { enabled: true } },
+          { ...shared, networkPolicy: other, secureAccess: false, credentialProxy: { enabled: false } },
+          { networkPolicy },
+          { networkPolicy: other },
+          { networkPolicy },
+          { networkPolicy }
+        ]
+      )
+    })
+  )
+
   it.scopedLive("a server that repeats a secret does not make it known", () =>
     Effect.gen(function* () {
       const text = 's3cr"et\nvalue'

@@ -43,7 +43,9 @@ it("spans and metrics reach an OpenTelemetry exporter, secrets do not", () => {
     timeout: 100_000
   })
   assert.strictEqual(run.status, 0, `${run.stdout}\n${run.stderr}`)
-  for (const name of ["Sandboxes.create", "Sandbox.exec", "Execd.command", "Ledger.appendAll", "sandglass_execs"]) {
+  const spans = ["Sandboxes.create", "Sandbox.exec", "Execd.command", "Ledger.appendAll"]
+  const metrics = ["sandboxes_live", "execs", "exec_duration_seconds", "exec_output_bytes", "ledger_append_seconds"]
+  for (const name of [...spans, ...metrics.map((metric) => `sandglass_${metric}`)]) {
     assert.include(run.stdout, `name: "${name}"`)
   }
   assert.notInclude(run.stdout + run.stderr, "never-shown")
@@ -60,8 +62,13 @@ for (const [name, expected] of [
       'egress.rule_added {"action":"allow","target":"api.example.com"}',
       'credential.added {"name":"token"}',
       'credential.bound {"name":"api","hosts":["api.example.com"],"credentials":["token"]}',
+      'credential.replaced {"name":"token"}',
+      'egress.rule_removed {"target":"registry.example.com"}',
+      "headers: OPENSANDBOX-SECURE-ACCESS",
       "hello from the sandbox",
+      "lives 55 minutes longer",
       "cpus: some",
+      "measurements: 2",
       "diagnostics: there are some"
     ]
   ]

@@ -27,7 +27,7 @@ import type { ExecContext } from "./internal/exec/context.js"
 import type { Checkpoint } from "./Ledger.js"
 import type { LedgerError } from "./LedgerError.js"
 import type { Json, LedgerEntry } from "./LedgerEvent.js"
-import type { Diagnostic, Endpoint, NetworkRule, SandboxInfo } from "./OpenSandbox.js"
+import type { CreateRequest, Diagnostic, Endpoint, NetworkRule, SandboxInfo } from "./OpenSandbox.js"
 import type { OpenSandboxError } from "./OpenSandboxError.js"
 import type { ExecFailure, SandboxFailure } from "./SandboxError.js"
 import type { SandboxFiles } from "./SandboxFiles.js"
@@ -40,10 +40,13 @@ import type { SandboxHooks } from "./SandboxHooks.js"
 export const TypeId = "~@sandglass/core/Sandbox"
 
 /**
+ * How the container of a fork is made. What is not given is as this sandbox was created, its network policy, secure access, volumes and lifetime included; rules that
+ * changed since, the vault and metadata are not part of it. Of a sandbox that was connected to only what is given is known.
+ *
  * @since 0.1.0
  * @category models
  */
-export interface ForkOptions {
+export interface ForkOptions extends Omit<CreateRequest, "image" | "snapshotId"> {
   /** Default: `fork-<name>-<random>`. */
   readonly name?: string | undefined
   /** Default: that of this sandbox. */

@@ -13,8 +13,10 @@ import * as Stream from "effect/Stream"
 import * as Egress from "./Egress.js"
 import * as Execd from "./Execd.js"
 import { IdGenerator } from "./IdGenerator.js"
+import { jsonField } from "./internal/json.js"
 import * as Keyed from "./internal/keyed.js"
 import { labelValue } from "./internal/labels.js"
+import { policyFromJson } from "./internal/policyJson.js"
 import * as InternalSandbox from "./internal/sandbox.js"
 import type { Checkpoint, SandboxDetails, SandboxFilter } from "./Ledger.js"
 import { Ledger } from "./Ledger.js"
@@ -165,7 +167,8 @@ export class Sandboxes extends Context.Tag("@sandglass/core/Sandboxes")<
     ) => Effect.Effect<Sandbox, SandboxFailure, Scope.Scope>
     /**
      * A new container from a checkpoint of a session, and a new session that continues it: execs that had completed before the
-     * checkpoint are answered from the ledger, the next ones run live.
+     * checkpoint are answered from the ledger, the next ones run live. Its resources and its network policy are those that the other one was created with,
+     * unless others are given.
      */
     readonly resume: (sandboxId: string, options?: ResumeOptions) => Effect.Effect<Sandbox, SandboxFailure, Scope.Scope>
     /** A new container from a snapshot, in a session that replays nothing. */
@@ -400,12 +403,24 @@ export const make = (
         )
       })
 
+    /** The policy that a session was created with. */
+    const policyOf = (sandboxId: string) =>
+      ledger.read({ sandboxId, events: [EventName.sandboxCreated], withoutOutput: true, limit: 1 }).pipe(
+        Stream.runHead,
+        Effect.map((entry) => policyFromJson(jsonField(Option.getOrUndefined(entry)?.payload, "networkPolicy")))
+      )
+
     const continued = (checkpoint: Checkpoint, details: SandboxDetails, own: ResumeOptions) =>
       Effect.gen(function* () {
         const { onDivergence, tag: _tag, ...rest } = own
         return yield* InternalSandbox.begin(
           services,
-          { resources: details.resources, ...requestOf(rest), snapshotId: checkpoint.snapshotId },
+          {
+            resources: details.resources,
+            ...requestOf(rest),
+            networkPolicy: own.networkPolicy ?? (yield* policyOf(details.sandboxId)),
+            snapshotId: checkpoint.snapshotId
+          },
           yield* session("Sandboxes.resume", rest, details, {
             links: { snapshotId: checkpoint.snapshotId, resumedFrom: checkpoint.sandboxId },
             replay: yield* Replay.load(ledger, checkpoint),
@@ -444,7 +459,12 @@ export const make = (
         const details = yield* known(info.sandboxId)
         return yield* InternalSandbox.begin(
           services,
-          { resources: details?.resources, ...requestOf(own), snapshotId },
+          {
+            resources: details?.resources,
+            ...requestOf(own),
+            networkPolicy: own.networkPolicy ?? (details === undefined ? undefined : yield* policyOf(info.sandboxId)),
+            snapshotId
+          },
           yield* session("Sandboxes.restoreSnapshot", own, details, {
             links: { snapshotId, fromSnapshot: snapshotId }
           })

@@ -20,7 +20,7 @@ import type { CreateRequest, OpenSandbox, Status } from "../OpenSandbox.js"
 import { endpointClient } from "../OpenSandbox.js"
 import type { OpenSandboxError } from "../OpenSandboxError.js"
 import * as Replay from "../Replay.js"
-import type { Sandbox } from "../Sandbox.js"
+import type { ForkOptions, Sandbox } from "../Sandbox.js"
 import { TypeId } from "../Sandbox.js"
 import type { SandboxFailure } from "../SandboxError.js"
 import { SandboxError } from "../SandboxError.js"
@@ -36,6 +36,7 @@ import * as InternalExec from "./exec/handles.js"
 import * as InternalTerminal from "./exec/terminal.js"
 import { jsonObject } from "./json.js"
 import { labelValue } from "./labels.js"
+import { policyToJson } from "./policyJson.js"
 import * as SandboxEgress from "./sandboxEgress.js"
 
 /** What all sandboxes of one `Sandboxes` share. */
@@ -282,8 +283,24 @@ const stopRest = (services: Services, { unstopped }: ExecContext): Effect.Effect
 
 const reserved: ReadonlySet<string> = new Set(Object.values(EventName))
 
+/** How a fork is made: as its parent, but for what is given, and for what belongs to the parent's source. */
+const forkRequest = (parent: CreateRequest, options: ForkOptions, snapshotId: string): CreateRequest => {
+  const { detached: _detached, hooks: _hooks, name: _name, resourceId: _resourceId, ...given } = options
+  const { image: _image, metadata: _metadata, snapshotId: _snapshotId, ...inherited } = parent
+  const known = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+  const { poolRef: _poolRef, ...extensions } = inherited.extensions ?? {}
+  return {
+    ...inherited,
+    extensions: Object.keys(extensions).length === 0 ? undefined : extensions,
+    ...known,
+    snapshotId
+  }
+}
+
 const handle = (
   services: Services,
+  /** What it was created with, as far as that is known. */
+  request: CreateRequest,
   session: Session,
   context: ExecContext,
   egress: EgressClient,
@@ -349,21 +366,17 @@ const handle = (
           }
           const { snapshotId } = yield* checkpoint(services, context, session.hooks, undefined)
           const forkName = options?.name ?? `fork-${name}-${(yield* services.nextId).slice(0, 8)}`
-          return yield* begin(
-            services,
-            { snapshotId },
-            {
-              ...session,
-              name: forkName,
-              resourceId: options?.resourceId ?? session.resourceId,
-              hooks: options?.hooks === undefined ? session.hooks : composeHooks(session.hooks, options.hooks),
-              replay: Replay.empty,
-              lastSeq: 0,
-              lineage: [],
-              detached: options?.detached ?? false,
-              links: { snapshotId, forkedFrom: snapshotId, parentSandboxId: id }
-            }
-          )
+          return yield* begin(services, forkRequest(request, options ?? {}, snapshotId), {
+            ...session,
+            name: forkName,
+            resourceId: options?.resourceId ?? session.resourceId,
+            hooks: options?.hooks === undefined ? session.hooks : composeHooks(session.hooks, options.hooks),
+            replay: Replay.empty,
+            lastSeq: 0,
+            lineage: [],
+            detached: options?.detached ?? false,
+            links: { snapshotId, forkedFrom: snapshotId, parentSandboxId: id }
+          })
         })
       ),
     pause: open(
@@ -453,7 +466,7 @@ const recordCreated = (
   session: Session,
   context: ExecContext,
   lifetime: Lifetime,
-  resources: { readonly [key: string]: string } | undefined
+  { networkPolicy, resources }: Pick<CreateRequest, "networkPolicy" | "resources">
 ) =>
   services.ledger
     .append({
@@ -463,6 +476,7 @@ const recordCreated = (
       payload: jsonObject({
         sandboxId: context.sandbox.id,
         resources,
+        networkPolicy: networkPolicy === undefined ? undefined : policyToJson(networkPolicy),
         runId: session.runId,
         resourceId: session.resourceId,
         teamId: session.teamId,
@@ -529,13 +543,13 @@ export const begin = (
       ({ close }) => (session.detached && ready ? Effect.void : close)
     )
     yield* awaitState(services, "Sandboxes.create", context.sandbox.id, "Running")
-    yield* recordCreated(services, session, context, lifetime, resources)
+    yield* recordCreated(services, session, context, lifetime, { ...request, resources })
     yield* awaitReady(services, "Sandboxes.create", context)
     yield* session.hooks.onCreated(context.sandbox)
     const egress = yield* services.egress.connect(context.sandbox.id)
     // Nothing that could be interrupted comes between this and the handle: a detached sandbox that nobody got would be left behind.
     ready = true
-    return handle(services, session, context, egress, lifetime, close)
+    return handle(services, request, session, context, egress, lifetime, close)
   })
 
 /** Takes up a session on a container that runs already. */
@@ -563,10 +577,10 @@ export const attach = (
     )
     yield* awaitState(services, "Sandboxes.connect", sandboxId, "Running")
     yield* awaitReady(services, "Sandboxes.connect", context)
-    if (!recorded) yield* recordCreated(services, session, context, lifetime, undefined)
+    if (!recorded) yield* recordCreated(services, session, context, lifetime, {})
     // Somebody else's container: the cap is on those that were created here.
     const owned = yield* counted({ ...services, permits: { take: Effect.void, release: Effect.void } })
     const close = yield* closing(owned, session, context.sandbox, lifetime)
     if (!session.detached) yield* Effect.addFinalizer(() => close)
-    return handle(services, session, context, yield* services.egress.connect(context.sandbox.id), lifetime, close)
+    return handle(services, {}, session, context, yield* services.egress.connect(context.sandbox.id), lifetime, close)
   })
