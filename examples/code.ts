@@ -1,7 +1,7 @@
 /**
  * Code for an interpreter: state is kept in a context, values are shown by MIME type, errors of the language are typed.
  *
- *     bun examples/code.ts
+ *     npx bun examples/code.ts
  */
 import { Sandboxes } from "@sandglass/core"
 import { Effect } from "effect"

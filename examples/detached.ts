@@ -1,7 +1,7 @@
 /**
  * A command that outlives its process: started detached, found again through the ledger, followed to its exit code.
  *
- *     bun examples/detached.ts
+ *     npx bun examples/detached.ts
  */
 import { Sandboxes } from "@sandglass/core"
 import { Effect, Stream } from "effect"

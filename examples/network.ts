@@ -1,7 +1,7 @@
 /**
  * Network rules, credentials, ports, life, metrics and diagnostics of a sandbox. (The local server keeps rules and credentials, and enforces nothing.)
  *
- *     bun examples/network.ts
+ *     npx bun examples/network.ts
  */
 import { Sandboxes } from "@sandglass/core"
 import { Effect, Redacted, Schedule, Stream } from "effect"

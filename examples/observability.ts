@@ -1,7 +1,7 @@
 /**
  * Spans and metrics of a sandbox, exported through OpenTelemetry to the console.
  *
- *     bun examples/observability.ts
+ *     npx bun examples/observability.ts
  */
 import { NodeSdk } from "@effect/opentelemetry"
 import { BunRuntime } from "@effect/platform-bun"

@@ -1,8 +1,8 @@
 /**
  * One program, on this machine or in a sandbox: only its Layer changes.
  *
- *     bun examples/platform.ts
- *     bun examples/platform.ts --sandbox
+ *     npx bun examples/platform.ts
+ *     npx bun examples/platform.ts --sandbox
  */
 import { Command, FileSystem, Path } from "@effect/platform"
 import { BunContext, BunRuntime } from "@effect/platform-bun"

@@ -1,7 +1,7 @@
 /**
  * A session keeps directory and environment; standard input; a command that runs once whoever asks for it.
  *
- *     bun examples/sessions.ts
+ *     npx bun examples/sessions.ts
  */
 import { Sandboxes } from "@sandglass/core"
 import { Effect } from "effect"

@@ -1,7 +1,7 @@
 /**
  * A terminal of a sandbox. With a person at this terminal it is joined to it; otherwise it is typed into by the program.
  *
- *     bun examples/terminal.ts
+ *     npx bun examples/terminal.ts
  */
 import { Sandboxes } from "@sandglass/core"
 import { Effect, Stream } from "effect"

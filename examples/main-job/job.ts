@@ -2,7 +2,7 @@
  * The job: install, test and report on a project inside a sandbox, with a ledger. It knows nothing of crashes: given the id of a
  * session that did not finish, the same program resumes it, and the commands that had finished come back from the ledger.
  *
- *     bun examples/main-job/job.ts LEDGER.db OUTPUTS.json [SANDBOX_ID]
+ *     npx bun examples/main-job/job.ts LEDGER.db OUTPUTS.json [SANDBOX_ID]
  */
 
 import { fileURLToPath } from "node:url"
