@@ -158,29 +158,32 @@ for (const [name, { events, knownFrom, path, run, stop }] of Object.entries(kind
 }
 
 describe("interrupting while the server makes something", () => {
-  for (const [name, path, run, made, removal] of [
-    [
-      "a terminal",
-      "/pty",
-      (sandbox: Sandbox.Sandbox) => Effect.scoped(sandbox.openTerminal()),
-      { session_id: "t1" },
-      "DELETE /pty/t1"
-    ],
+  const creations: ReadonlyArray<
+    readonly [
+      name: string,
+      path: string,
+      run: (sandbox: Sandbox.Sandbox) => Effect.Effect<unknown, unknown>,
+      made: object,
+      removal: string
+    ]
+  > = [
+    ["a terminal", "/pty", (sandbox) => Effect.scoped(sandbox.openTerminal()), { session_id: "t1" }, "DELETE /pty/t1"],
     [
       "a command over pipes",
       "/pty",
-      (sandbox: Sandbox.Sandbox) => sandbox.exec("x", { raw: true }),
+      (sandbox) => sandbox.exec("x", { raw: true }),
       { session_id: "t1" },
       "DELETE /pty/t1"
     ],
     [
       "an interpreter",
       "/code/context",
-      (sandbox: Sandbox.Sandbox) => Effect.scoped(sandbox.createCodeContext("python")),
+      (sandbox) => Effect.scoped(sandbox.createCodeContext("python")),
       { id: "c1", language: "python" },
       "DELETE /code/contexts/c1"
     ]
-  ] as const) {
+  ]
+  for (const [name, path, run, made, removal] of creations) {
     it.scopedLive(`${name}: nobody waits, and what was made is removed`, () =>
       Effect.gen(function* () {
         const asked: Array<string> = []
@@ -212,4 +215,28 @@ describe("interrupting while the server makes something", () => {
       })
     )
   }
+
+  it.scopedLive("a session: nobody waits, and what was made is forgotten", () =>
+    Effect.gen(function* () {
+      const arrived = yield* Deferred.make<void>()
+      const answer = yield* Deferred.make<void>()
+      const forgotten = yield* Deferred.make<string>()
+      const { sandbox } = yield* oneScripted({
+        command: ({ command }) =>
+          command.startsWith("rm -rf")
+            ? Effect.as(Deferred.succeed(forgotten, command), ScriptedServer.stream([init("c2"), complete]))
+            : Deferred.succeed(arrived, void 0).pipe(
+                Effect.zipRight(Deferred.await(answer)),
+                Effect.as(
+                  ScriptedServer.stream([init("c1"), stdout("made"), stdout("1"), stdout("/tmp/state/1"), complete])
+                )
+              )
+      })
+      const fiber = yield* Effect.fork(Effect.scoped(sandbox.createSession()))
+      yield* Deferred.await(arrived)
+      assert.isTrue(Exit.isInterrupted(yield* Fiber.interrupt(fiber)))
+      yield* Deferred.succeed(answer, void 0)
+      assert.strictEqual(yield* Deferred.await(forgotten), "rm -rf /tmp/state/1")
+    })
+  )
 })

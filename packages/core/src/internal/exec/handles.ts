@@ -385,7 +385,7 @@ export const createSession = (
       new SandboxError({ method: "Sandbox.createSession", reason, description, sandboxId: context.sandbox.id })
     if (options.name?.trim() === "") return yield* failed("InvalidOptions", "the name is blank")
     const from = ++context.sequence.sessions
-    const { name, place } = yield* Effect.acquireRelease(
+    const { name, place } = yield* madeOnServer(
       Effect.gen(function* () {
         const { exitCode, stderr, stdout } = yield* runScript(
           context,
