@@ -57,6 +57,10 @@ for (const [name, expected] of [
   ["code", ["sum of squares: 50", "TypeError: "]],
   ["detached", ["found: for n in 1 2 3", "step 1\nstep 2\nstep 3\nexit code 0"]],
   [
+    "conversations/main",
+    ['tool: {"exitCode":0,"output":"1000\\n"}\nassistant: It printed', "8 messages, ", "latest of ada: Counting lines"]
+  ],
+  [
     "network",
     [
       'egress.rule_added {"action":"allow","target":"api.example.com"}',
