@@ -48,16 +48,13 @@ const parametersOf = (schema: Schema.Schema.AnyNoContext): { readonly [key: stri
   return JSON.parse(JSON.stringify(parameters))
 }
 
-const toTool = <A, I, B, J extends Json>(
-  { description, name, parameters, success }: Definition<A, I, B, J>,
-  handler: (input: A) => Effect.Effect<B, FactError | MemoryCapabilityError>
-): MemoryTool => {
+/** Made once: only what a tool does is another for each resource. */
+const compile = <A, I, B, J extends Json>({ description, name, parameters, success }: Definition<A, I, B, J>) => {
   const decode = Schema.decodeUnknown(parameters, { onExcessProperty: "error" })
   const encode = Schema.encode(success)
-  return {
-    name,
-    description,
-    parameters: parametersOf(parameters),
+  const declared = { name, description, parameters: parametersOf(parameters) }
+  return (handler: (input: A) => Effect.Effect<B, FactError | MemoryCapabilityError>): MemoryTool => ({
+    ...declared,
     execute: (input) =>
       decode(input).pipe(
         Effect.mapError((cause) => new InvalidInput({ method: name, description: cause.message, cause })),
@@ -65,8 +62,13 @@ const toTool = <A, I, B, J extends Json>(
         Effect.flatMap((answer) => Effect.orDie(encode(answer))),
         Effect.withSpan(`MemoryTools.${name}`, { captureStackTrace: false })
       )
-  }
+  })
 }
+
+const setWorkingMemory = compile(Definitions.setWorkingMemory)
+const getWorkingMemory = compile(Definitions.getWorkingMemory)
+const rememberFact = compile(Definitions.rememberFact)
+const recallFacts = compile(Definitions.recallFacts)
 
 /**
  * The tools of a resource: `set_working_memory`, `get_working_memory` and, where there is a semantic memory,
@@ -95,15 +97,8 @@ export const createMemoryTools = (
     const owner = yield* Ref.validate("MemoryTools.createMemoryTools", ref)
     const memory = yield* Memory
     const working = Definitions.workingHandlers(memory, owner)
-    const tools = [
-      toTool(Definitions.setWorkingMemory, working.set_working_memory),
-      toTool(Definitions.getWorkingMemory, working.get_working_memory)
-    ]
+    const tools = [setWorkingMemory(working.set_working_memory), getWorkingMemory(working.get_working_memory)]
     if (!memory.hasSemanticMemory) return tools
     const facts = Definitions.factHandlers(memory, owner)
-    return [
-      ...tools,
-      toTool(Definitions.rememberFact, facts.remember_fact),
-      toTool(Definitions.recallFacts, facts.recall_facts)
-    ]
+    return [...tools, rememberFact(facts.remember_fact), recallFacts(facts.recall_facts)]
   })
