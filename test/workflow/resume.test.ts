@@ -289,7 +289,7 @@ describe("a workflow that has changed under the run", () => {
 
 describe("a run that was interrupted", () => {
   it.live(
-    "goes on from its last checkpoint: what had finished before is not run again",
+    "tells which finished steps would run again, where that is not wanted",
     () =>
       Effect.gen(function* () {
         const { file, lines } = yield* outside

@@ -19,8 +19,8 @@ export interface BranchHistory {
   readonly generations: number
   /** Its steps, where they depend on the stage before. */
   readonly definition: ReadonlyArray<string> | undefined
-  /** The sandbox that its rollbacks run in, where that is another. */
-  readonly rollbackId: string | undefined
+  /** The sandboxes that its rollbacks have run in, where those are others; the last one last. */
+  readonly rollbackIds: ReadonlyArray<string>
 }
 
 export interface History {
@@ -75,11 +75,11 @@ const fold = (entries: ReadonlyArray<LedgerEntry>): History | undefined => {
         if (sandboxId === undefined) break
         const generations = (known?.generations ?? 0) + 1
         if (known !== undefined && field(payload, "rollback") === true) {
-          branches.set(key, { ...known, generations, rollbackId: sandboxId })
+          branches.set(key, { ...known, generations, rollbackIds: [...known.rollbackIds, sandboxId] })
           break
         }
         const definition = stringsField(payload, "definition")
-        branches.set(key, { sandboxId, completed: false, generations, definition, rollbackId: undefined })
+        branches.set(key, { sandboxId, completed: false, generations, definition, rollbackIds: [] })
         break
       }
       case EventName.stageCompleted:

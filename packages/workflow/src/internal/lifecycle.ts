@@ -228,6 +228,15 @@ const runStages = (run: Run, how: Walk) =>
     return result
   })
 
+/** What was undone before a process died, in whichever sandbox. */
+const undoneBefore = (run: Run, known: Histories.BranchHistory | undefined) =>
+  Effect.map(
+    Effect.forEach(known === undefined ? [] : [known.sandboxId, ...known.rollbackIds], (sandboxId) =>
+      Records.load(run.ledger, sandboxId, { all: true }).pipe(ledgerFailed(run))
+    ),
+    (all): ReadonlySet<string> => new Set(all.flatMap(({ rolledBack }) => [...rolledBack]))
+  )
+
 /**
  * Undoes what has completed, the last first. Stages that had ended get a sandbox of their own for it: from their last checkpoint, or else a
  * new one.
@@ -247,16 +256,17 @@ const compensate = (run: Run): Effect.Effect<void, unknown, unknown> =>
       const known = run.history?.branches.get(key)
       const last = run.sandboxIds.get(key)
       const open = run.open.get(key)
-      const undone =
-        known === undefined
-          ? new Set<string>()
-          : (yield* Records.load(run.ledger, known.sandboxId, { all: true }).pipe(ledgerFailed(run))).rolledBack
+      const undone = yield* undoneBefore(run, known)
+      const left = takeUndoable(run, (undoable) => keyOf(undoable.place) === key).filter(
+        ({ instance }) => !undone.has(instance)
+      )
+      if (left.length === 0) continue
       const acquired = yield* Effect.exit(
         open === undefined
           ? acquire(run, {
               place,
               options: branch.options,
-              known: known?.rollbackId ?? last?.sandboxId,
+              known: known?.rollbackIds.at(-1) ?? last?.sandboxId,
               generations: last?.generations ?? 0,
               steps: 0,
               definition: undefined,
@@ -278,13 +288,13 @@ const compensate = (run: Run): Effect.Effect<void, unknown, unknown> =>
       const session = {
         place,
         sandbox,
-        records: { ...records, rolledBack: new Set([...records.rolledBack, ...undone]) },
+        records,
         checkpoints: "manual" as const,
         once: branch.options.once ?? true,
         undoing: true,
         walk: false
       }
-      for (const undoable of takeUndoable(run, (undoable) => keyOf(undoable.place) === key)) {
+      for (const undoable of left) {
         const exit = yield* Effect.exit(undo(run, session, undoable))
         if (Exit.isSuccess(exit)) continue
         if (run.superseded || Cause.isInterruptedOnly(exit.cause)) return yield* Effect.failCause(exit.cause)
@@ -391,9 +401,9 @@ const conduct = (run: Run): Effect.Effect<Result, unknown, unknown> =>
 /** The sandboxes that a run goes on in. */
 const sandboxesOf = ({ branches }: Histories.History): ReadonlySet<string> =>
   new Set(
-    [...branches.values()].flatMap(({ completed, rollbackId, sandboxId }) => [
+    [...branches.values()].flatMap(({ completed, rollbackIds, sandboxId }) => [
       ...(completed ? [] : [sandboxId]),
-      ...(rollbackId === undefined ? [] : [rollbackId])
+      ...rollbackIds
     ])
   )
 
