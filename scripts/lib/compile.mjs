@@ -45,7 +45,8 @@ export const compile = (pkg, packages) => {
     if (other === pkg) continue
     const dist = path.join(other.dir, "dist").replaceAll("\\", "/")
     paths[other.name] = [`${dist}/index.d.ts`]
-    if (other.testing) paths[`${other.name}/testing`] = [`${dist}/testing/index.d.ts`]
+    for (const folder of [...other.subpaths, ...(other.testing ? ["testing"] : [])])
+      paths[`${other.name}/${folder}`] = [`${dist}/${folder}/index.d.ts`]
     paths[`${other.name}/*`] = [`${dist}/*.d.ts`]
   }
   const options = {

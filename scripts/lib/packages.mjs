@@ -56,6 +56,10 @@ export const workspacePackages = (from = root) => {
           .filter((file) => /^src\/[^/]+\.ts$/.test(file) && file !== "src/index.ts" && !isBin(manifest, file))
           .map((file) => path.basename(file, ".ts")),
         testing: sources.includes("src/testing/index.ts"),
+        /** Folders with an entry point of their own, for what only some applications need: `name/ai`. */
+        subpaths: sources
+          .map((file) => /^src\/([^/]+)\/index\.ts$/.exec(file)?.[1])
+          .filter((folder) => folder !== undefined && folder !== "testing" && folder !== "internal"),
         /** A package whose `engines` name Bun and not Node is compiled against Bun's types and never run under Node. */
         bunOnly: manifest.engines?.bun !== undefined && manifest.engines?.node === undefined
       }

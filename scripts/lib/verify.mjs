@@ -55,7 +55,7 @@ const application = (packed) => {
   return { name: "consumer", private: true, type: "module", dependencies, devDependencies, overrides }
 }
 
-const specifiers = ({ pkg }) => [pkg.name, ...pkg.modules.map((name) => `${pkg.name}/${name}`)]
+const specifiers = ({ pkg }) => [pkg.name, ...[...pkg.modules, ...pkg.subpaths].map((name) => `${pkg.name}/${name}`)]
 
 /** Compiles the project and fails on errors in its own files or in our declarations, not on those in other libraries'. */
 const compileWith = (dir, moduleResolution, compilerOptions, files) => {
