@@ -55,6 +55,29 @@ for (const [name, expected] of [
   ["sessions", ["test in app", "largest: 20", "ran once"]],
   ["terminal", ["30 100", "exit code 3"]],
   ["code", ["sum of squares: 50", "TypeError: "]],
+  [
+    "memory",
+    [
+      '{"name":"Ada","languages":["en","fr"]}',
+      "Never travels on Fridays (verified)",
+      '- "timezone": "Europe/London"',
+      '{"facts":[{"content":"Prefers the window seat on trains","score":',
+      '"workingKeysCopied":2,"semanticFactsCopied":3',
+      '{"forgotten":2,"written":1,"refused":false}',
+      "- Never travels on Fridays; Prefers the window seat on trains",
+      "before: true\nafter: false"
+    ]
+  ],
+  [
+    "agent-memory",
+    [
+      "first session, scout: remembered",
+      "second session, another sandbox without that file: exit code 2",
+      '- "The project deploys on Tuesdays" (verified)',
+      'child: {"step":2,"of":3}\nparent: {"step":1,"of":3}',
+      "third session, resumed (replayed: true): deploys on Tuesdays"
+    ]
+  ],
   ["detached", ["found: for n in 1 2 3", "step 1\nstep 2\nstep 3\nexit code 0"]],
   [
     "conversations/main",
