@@ -15,7 +15,7 @@ import type { Scope } from "effect"
 import { Console, Effect, Layer, Option, Stream } from "effect"
 
 const scout = { name: "scout", image: "node:22" }
-const look = "echo 'deploys on Tuesdays' > /tmp/policy && cat /tmp/policy"
+const look = "echo 'deploys on Tuesdays' > policy.txt && cat policy.txt"
 
 /** Looks around, and remembers what it found, with the proof. */
 const first = Effect.gen(function* () {
@@ -37,7 +37,7 @@ const first = Effect.gen(function* () {
 const second = Effect.gen(function* () {
   const agents = yield* Agents.Agents
   const agent = yield* agents.load(scout)
-  const { exitCode } = yield* agent.sandbox.exec("ls /tmp/policy", { strict: false })
+  const { exitCode } = yield* agent.sandbox.exec("test -e policy.txt", { strict: false })
   yield* Console.log(`second session, another sandbox without that file: exit code ${exitCode}`)
   yield* Console.log(yield* agent.memory.buildContextSnippet({ query: "which day is the deploy?" }))
   const child = yield* agent.spawn({ name: "scout-2" })
@@ -53,7 +53,7 @@ const third = Effect.gen(function* () {
   const oldest = yield* sandboxes.list({ name: scout.name }).pipe(Stream.runLast, Effect.flatten)
   const agent = yield* agents.resume(oldest.sandboxId)
   const { replayed } = yield* agent.sandbox.exec(look)
-  const { stdout } = yield* agent.sandbox.exec("cat /tmp/policy")
+  const { stdout } = yield* agent.sandbox.exec("cat policy.txt")
   yield* Console.log(`third session, resumed (replayed: ${replayed}): ${stdout.trim()}`)
   yield* agent.memory
     .episodicRecall({ events: ["sandbox.created", "exec.started"] })

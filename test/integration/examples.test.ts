@@ -72,7 +72,7 @@ for (const [name, expected] of [
     "agent-memory",
     [
       "first session, scout: remembered",
-      "second session, another sandbox without that file: exit code 2",
+      "second session, another sandbox without that file: exit code 1",
       '- "The project deploys on Tuesdays" (verified)',
       'child: {"step":2,"of":3}\nparent: {"step":1,"of":3}',
       "third session, resumed (replayed: true): deploys on Tuesdays"
