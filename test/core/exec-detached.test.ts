@@ -100,12 +100,17 @@ describe("a detached command", () => {
   it.scopedLive("what two followers record of one read is told once, and completes once", () =>
     Effect.gen(function* () {
       const background = new Background()
-      // So slow that everybody looks before anybody has written.
+      // Nobody's is written before everybody has looked.
+      const everybody = yield* Deferred.make<void>()
+      let writers = 0
       const ledger = Layer.map(Ledger.layerMemory, (context) => {
         const own = Context.get(context, Ledger.Ledger)
         return Context.make(Ledger.Ledger, {
           ...own,
-          appendAll: (events) => Effect.delay(own.appendAll(events), "100 millis")
+          appendAll: (events) =>
+            Effect.suspend(() =>
+              ++writers < 5 ? Deferred.await(everybody) : Effect.asVoid(Deferred.succeed(everybody, void 0))
+            ).pipe(Effect.zipRight(own.appendAll(events)))
         })
       })
       const { entries, sandbox } = yield* setup(background, { ledger })

@@ -205,7 +205,8 @@ describe("terminals", () => {
       script(
         () => json(409, { code: "ALREADY_CONNECTED", message: "held" }),
         () => json(404, { code: "CONTEXT_NOT_FOUND", message: "no such" }, { "x-request-id": "r1" }),
-        () => ScriptedServer.empty(204)
+        () => ScriptedServer.empty(204),
+        () => ScriptedServer.text(200, "<html>login</html>", { "content-type": "text/html" })
       ),
       (client, server) =>
         Effect.gen(function* () {
@@ -214,6 +215,8 @@ describe("terminals", () => {
           const unknown = yield* Effect.flip(client.attachTerminal("t1"))
           assert.deepInclude(unknown, { reason: "NotFound", status: 404, requestId: "r1" })
           assert.strictEqual((yield* Effect.flip(client.attachTerminal("t1"))).reason, "Decode")
+          const page = yield* Effect.flip(client.attachTerminal("t1"))
+          assert.deepInclude(page, { reason: "Decode", description: "no WebSocket was opened: <html>login</html>" })
           const count = server.requests.length
           for (const bad of [
             client.attachTerminal(""),

@@ -9,6 +9,7 @@ import * as Exit from "effect/Exit"
 import type * as Scope from "effect/Scope"
 import { WebSocket } from "ws"
 import { OpenSandboxError } from "../../../OpenSandboxError.js"
+import { snippet } from "../../http/body.js"
 import type { Where } from "../../http/error.js"
 import { fromResponse, invalidRequest, timedOut } from "../../http/error.js"
 
@@ -54,7 +55,12 @@ const refusal = (at: Where, message: IncomingMessage): Effect.Effect<OpenSandbox
         if (value !== undefined) headers.set(name, Array.isArray(value) ? value.join(", ") : value)
       }
       const status = message.statusCode ?? 0
-      return status >= 200 && status <= 599 && status !== 204 && status !== 205 && status !== 304
+      if (status >= 200 && status < 300) {
+        const said = snippet(new TextDecoder().decode(body))
+        const description = said === "" ? "no WebSocket was opened" : `no WebSocket was opened: ${said}`
+        return Effect.succeed(new OpenSandboxError({ ...at, reason: "Decode", status, description }))
+      }
+      return status >= 300 && status <= 599 && status !== 304
         ? fromResponse(
             at,
             HttpClientResponse.fromWeb(
