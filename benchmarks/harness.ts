@@ -4,6 +4,7 @@ import * as fs from "node:fs/promises"
 import * as os from "node:os"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
+import type { Ledger } from "@sandglass/core"
 import { Execd, OpenSandbox, Sandboxes } from "@sandglass/core"
 import { SqliteLedger } from "@sandglass/sql-sqlite"
 import * as Data from "effect/Data"
@@ -124,10 +125,23 @@ export const server = (
     ({ server }) => server
   )
 
-/** Everything an application has: a server's client, a ledger in a file, sandboxes. */
-export const live = ({ apiKey, url }: Server, ledgerFile: string) =>
+/** Everything an application has: a server's client, a ledger, sandboxes. */
+export const liveWith = <A, E>({ apiKey, url }: Server, ledger: Layer.Layer<Ledger.Ledger | A, E>) =>
   Sandboxes.layer.pipe(
     Layer.merge(Execd.layer),
     Layer.provideMerge(OpenSandbox.layer({ url, apiKey: Redacted.make(apiKey) })),
-    Layer.provideMerge(SqliteLedger.layer({ filename: ledgerFile }))
+    Layer.provideMerge(ledger)
   )
+
+/** The same with the ledger in a file. */
+export const live = (server: Server, ledgerFile: string) =>
+  liveWith(server, SqliteLedger.layer({ filename: ledgerFile }))
+
+const mega = 1_000_000
+
+/** How many MB there are after a collection. */
+export const memory = (): { readonly heap: number; readonly rss: number } => {
+  Bun.gc(true)
+  const { heapUsed, rss } = process.memoryUsage()
+  return { heap: heapUsed / mega, rss: rss / mega }
+}

@@ -10,11 +10,14 @@ export type Value = string | number | null
 export const emptyLedger = (filename: string): Effect.Effect<void, LedgerError> =>
   Effect.asVoid(Effect.scoped(SqliteLedger.make({ filename })))
 
-/** One statement for so many rows. */
-export const insertOf = (rows: number): string =>
-  `INSERT INTO alineo_events (sandbox_id, name, step_idx, branch, event, payload, error, ts) VALUES ${Array.from(
+const columns = "sandbox_id, name, step_idx, branch, event, payload, error, ts"
+const width = 8
+
+/** One statement for so many rows; `param` is the text of the parameter at a place. */
+export const insertOf = (rows: number, param: (place: number) => string = () => "?"): string =>
+  `INSERT INTO alineo_events (${columns}) VALUES ${Array.from(
     { length: rows },
-    () => "(?, ?, ?, ?, ?, ?, ?, ?)"
+    (_, row) => `(${Array.from({ length: width }, (_, column) => param(row * width + column + 1)).join(", ")})`
   ).join(", ")}`
 
 /** The values of an event's row. */

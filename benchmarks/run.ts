@@ -13,17 +13,40 @@ import { parseArgs } from "node:util"
 import * as Effect from "effect/Effect"
 import * as Logger from "effect/Logger"
 import * as LogLevel from "effect/LogLevel"
+import { startServer } from "../test/support/postgresServer.js"
+import { serverVariable } from "./backends.js"
 import type { Figure, Options, Subject } from "./harness.js"
 import { isMet } from "./harness.js"
+import { concurrent } from "./subjects/concurrent.js"
 import { conversations } from "./subjects/conversations.js"
 import { exec } from "./subjects/exec.js"
+import { execPostgres } from "./subjects/exec-postgres.js"
 import { firstByte } from "./subjects/first-byte.js"
 import { heap } from "./subjects/heap.js"
 import { ledger } from "./subjects/ledger.js"
+import { listing } from "./subjects/listing.js"
 import { local } from "./subjects/local.js"
+import { memoryPostgres, memorySqlite } from "./subjects/memory.js"
 import { resume } from "./subjects/resume.js"
+import { size } from "./subjects/size.js"
+import { tail } from "./subjects/tail.js"
 
-const subjects: ReadonlyArray<Subject> = [exec, ledger, heap, firstByte, local, resume, conversations]
+const subjects: ReadonlyArray<Subject> = [
+  exec,
+  execPostgres,
+  ledger,
+  concurrent,
+  resume,
+  listing,
+  tail,
+  size,
+  heap,
+  firstByte,
+  local,
+  conversations,
+  memorySqlite,
+  memoryPostgres
+]
 
 interface Outcome {
   readonly figures?: ReadonlyArray<Figure>
@@ -56,10 +79,13 @@ const runHere = (subject: Subject, options: Options): Promise<Outcome> =>
     )
   ).catch((error: unknown) => ({ error: error instanceof Error ? (error.stack ?? error.message) : String(error) }))
 
-const runInChild = (subject: Subject): Promise<Outcome> =>
+const runInChild = (subject: Subject, postgres: string): Promise<Outcome> =>
   new Promise((resolve) => {
     const args = [subject.name, "--child", ...(flags.quick ? ["--quick"] : [])]
-    const child = fork(fileURLToPath(import.meta.url), args, { stdio: ["ignore", "inherit", "inherit", "ipc"] })
+    const child = fork(fileURLToPath(import.meta.url), args, {
+      stdio: ["ignore", "inherit", "inherit", "ipc"],
+      env: { ...process.env, [serverVariable]: postgres }
+    })
     let outcome: Outcome | undefined
     child.on("message", (message) => {
       outcome = message as Outcome
@@ -108,9 +134,10 @@ if (flags.child) {
   console.log(`${machine.cpus} × ${machine.model}, ${machine.memory}, ${machine.system}, bun ${machine.bun}`)
   if (flags.quick) console.log("--quick: these sizes show that the benchmarks work, not how fast anything is")
   const results = []
+  const server = await startServer()
   for (const subject of chosen) {
     const start = Date.now()
-    const outcome = await runInChild(subject)
+    const outcome = await runInChild(subject, server.url("postgres"))
     print(subject.title, outcome)
     results.push({
       name: subject.name,
@@ -120,6 +147,7 @@ if (flags.child) {
       figures: outcome.figures?.map((figure) => ({ ...figure, met: isMet(figure) }))
     })
   }
+  await server.close()
   fs.writeFileSync(flags.out, `${JSON.stringify({ machine, quick: flags.quick, subjects: results }, undefined, 2)}\n`)
 
   const figures = results.flatMap((result) => result.figures ?? [])

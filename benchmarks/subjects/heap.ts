@@ -6,16 +6,10 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Stream from "effect/Stream"
 import type { Subject } from "../harness.js"
-import { BenchmarkError, live, scratch, server } from "../harness.js"
+import { BenchmarkError, live, memory, scratch, server } from "../harness.js"
 
 const mega = 1_000_000
 const parts = 10
-
-const memory = () => {
-  Bun.gc(true)
-  const { heapUsed, rss } = process.memoryUsage()
-  return { heap: heapUsed / mega, rss: rss / mega }
-}
 
 export const heap: Subject = {
   name: "heap",

@@ -8,7 +8,7 @@ import { assert, it } from "vitest"
 const root = fileURLToPath(new URL("../..", import.meta.url))
 const bun = path.join(root, "node_modules", ".bin", "bun")
 
-it("the benchmarks run, and their results name every subject", { timeout: 120_000 }, async () => {
+it("the benchmarks run, and their results name every subject", { timeout: 300_000 }, async () => {
   const directory = fs.mkdtempSync(path.join(os.tmpdir(), "sandglass-benchmarks-"))
   try {
     const out = path.join(directory, "results.json")
@@ -20,7 +20,22 @@ it("the benchmarks run, and their results name every subject", { timeout: 120_00
     const { subjects } = JSON.parse(fs.readFileSync(out, "utf8"))
     assert.deepStrictEqual(
       subjects.map(({ name }: { readonly name: string }) => name),
-      ["exec", "ledger", "heap", "first-byte", "local", "resume", "conversations"]
+      [
+        "exec",
+        "exec-postgres",
+        "ledger",
+        "concurrent",
+        "resume",
+        "listing",
+        "tail",
+        "size",
+        "heap",
+        "first-byte",
+        "local",
+        "conversations",
+        "memory",
+        "memory-postgres"
+      ]
     )
     for (const { figures, name } of subjects) {
       assert.isNotEmpty(figures, name)
