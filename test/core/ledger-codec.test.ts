@@ -78,6 +78,19 @@ describe("the ledger's codec", () => {
     { fastCheck: { numRuns: 2000 } }
   )
 
+  it("restores texts with millions of characters to escape", () => {
+    const text = `\ud83d${"a\\\0".repeat(1_000_000)}`
+    for (const restricted of [true, false]) {
+      const stored = Codec.encodeText(text)
+      assert.isTrue(Codec.isPlainText(stored))
+      // Not compared by an assertion: it would describe them.
+      assert.isTrue(Codec.decodeText(stored) === text)
+      const payload = encode({ text }, restricted)
+      assert.strictEqual(everyText(JSON.parse(payload), Codec.isPlainText), restricted)
+      assert.isTrue(Object(Codec.decodePayload(payload)).text === text)
+    }
+  }, 60_000)
+
   it("reads what other programs wrote as they wrote it", () => {
     const foreign: ReadonlyArray<readonly [string, LedgerEvent.Json]> = [
       ['{"a":"C:\\\\u0000"}', { a: "C:\\u0000" }],

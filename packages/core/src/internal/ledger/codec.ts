@@ -18,30 +18,63 @@ const escapedObject = "object"
 export const textMarker = "$sandglass.escaped:"
 
 // With the `u` flag `\p{Cs}` matches only surrogates that are not part of a pair.
-const unsafeCharacters = /[\0\\\p{Cs}]/gu
-const unsafeJson = /(?:^|[^\\])(?:\\\\)*\\u(?:0000|d[89a-f])/
-const escapedCharacters = /\\(?:\\|u[0-9a-f]{4})/g
-const wellEscaped = /^(?:[^\\]|\\\\|\\u[0-9a-f]{4})*$/
+const loneSurrogates = /\p{Cs}/gu
+const unsafeEscape = /^u(?:0000|d[89a-f])/
+const characterEscapes = /\\u[0-9a-f]{4}/g
+const characterEscape = /^u[0-9a-f]{4}$/
+
+/**
+ * Goes through the backslashes of a text, each with what follows it up to the end of an escape: one regular expression for
+ * the whole of a text gives up where there are millions. Stops where `accept` says no, and tells whether it never did.
+ */
+const everyEscape = (text: string, accept: (escape: string) => boolean): boolean => {
+  for (let at = text.indexOf("\\"); at !== -1; ) {
+    const escape = text[at + 1] === "u" ? text.slice(at + 1, at + 6) : text.slice(at + 1, at + 2)
+    if (!accept(escape)) {
+      return false
+    }
+    at = text.indexOf("\\", at + 1 + escape.length)
+  }
+  return true
+}
+
+const isWellEscaped = (text: string): boolean =>
+  everyEscape(text, (escape) => escape === "\\" || characterEscape.test(escape))
+
+/** Whether JSON text has an escape of NUL or of half a pair in it. */
+const isUnsafeJson = (text: string): boolean =>
+  text.includes("\\u") && !everyEscape(text, (escape) => !unsafeEscape.test(escape))
 
 /** Every runtime of today has it, the types of ES2023 have not; it is many times faster than a regular expression. */
 interface WellFormed {
   readonly isWellFormed: () => boolean
 }
 
+const isWellFormed = (text: string): boolean => (text as unknown as WellFormed).isWellFormed()
+
 /** Whether a text is ordinary: free of NUL and of lone surrogates. */
-export const isPlainText = (text: string): boolean =>
-  (text as unknown as WellFormed).isWellFormed() && !text.includes("\0")
+export const isPlainText = (text: string): boolean => isWellFormed(text) && !text.includes("\0")
 
 const hex = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
 
-const escapeText = (text: string): string =>
-  text.replace(unsafeCharacters, (character) => (character === "\\" ? "\\\\" : hex(character)))
+const escapeText = (text: string): string => {
+  const escaped = text.replaceAll("\\", "\\\\").replaceAll("\0", "\\u0000")
+  return isWellFormed(escaped) ? escaped : escaped.replace(loneSurrogates, hex)
+}
 
+/** Two backslashes that follow each other are always the escape of one, wherever the search for them begins a run. */
 const unescapeText = (text: string): string =>
   text.includes("\\")
-    ? text.replace(escapedCharacters, (escape) =>
-        escape === "\\\\" ? "\\" : String.fromCharCode(Number.parseInt(escape.slice(2), 16))
-      )
+    ? text
+        .split("\\\\")
+        .map((part) =>
+          part.includes("\\")
+            ? part
+                .replaceAll("\\u0000", "\0")
+                .replace(characterEscapes, (escape) => String.fromCharCode(Number.parseInt(escape.slice(2), 16)))
+            : part
+        )
+        .join("\\")
     : text
 
 /** The text as a column of any database can hold it. */
@@ -54,7 +87,7 @@ export const decodeText = (stored: string): string => {
     return stored
   }
   const body = stored.slice(textMarker.length)
-  if (!wellEscaped.test(body)) {
+  if (!isWellEscaped(body)) {
     return stored
   }
   const text = unescapeText(body)
@@ -108,9 +141,7 @@ const unescapeMarked = (value: { readonly [key: string]: Json }): Json => {
       : kind === escapedObject
         ? Object.fromEntries(Object.entries(value).filter(([key]) => key !== payloadMarker))
         : undefined
-  return rest === undefined || !everyString(rest, (text) => wellEscaped.test(text))
-    ? value
-    : mapStrings(rest, unescapeText, unescapeText)
+  return rest === undefined || !everyString(rest, isWellEscaped) ? value : mapStrings(rest, unescapeText, unescapeText)
 }
 
 const parse = (text: string): Json | undefined => {
@@ -137,7 +168,7 @@ const unwrapDoubleEncoded = (text: string): Json | undefined => {
 export const encodePayload = (value: Json, text: string, restricted: boolean): string | undefined => {
   const ambiguous =
     typeof value === "string" ? unwrapDoubleEncoded(value) !== undefined : isJsonObject(value) && hasMarker(value)
-  if (!ambiguous && !(restricted && unsafeJson.test(text))) {
+  if (!ambiguous && !(restricted && isUnsafeJson(text))) {
     return text
   }
   try {
