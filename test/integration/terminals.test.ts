@@ -1,9 +1,11 @@
+import { createHash } from "node:crypto"
 import { assert, describe, it } from "@effect/vitest"
 import { Sandboxes } from "@sandglass/core"
 import * as Chunk from "effect/Chunk"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
+import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
 import { create, withLocal } from "../support/localSandboxes.js"
 
@@ -76,6 +78,29 @@ describe("terminals", () => {
         yield* until(again, "kept in /tmp")
       }).pipe(withLocal()),
     90_000
+  )
+
+  it.live(
+    "take much input, in pieces that are recorded one after another",
+    () =>
+      Effect.gen(function* () {
+        const sandbox = yield* create()
+        const terminal = yield* sandbox.openTerminal({ command: "stty raw -echo; echo up; head -c 500000 | sha256sum" })
+        yield* until(terminal, "up")
+        const bytes = Uint8Array.from({ length: 250_000 }, (_, n) => (n * 7 + (n >> 8)) & 0xff)
+        yield* Effect.all([terminal.write(bytes), terminal.write(bytes)], { concurrency: 2 })
+        const digest = createHash("sha256").update(bytes).update(bytes).digest("hex")
+        yield* until(terminal, digest)
+        const sizes = yield* sandbox.history.pipe(
+          Stream.filterMap(({ payload }) => {
+            const { base64 = "", type } = (payload ?? {}) as { readonly base64?: string; readonly type?: string }
+            return type === "stdin" ? Option.some(Buffer.from(base64, "base64").length) : Option.none()
+          }),
+          Stream.runCollect
+        )
+        assert.deepStrictEqual(Chunk.toReadonlyArray(sizes), [65536, 65536, 65536, 53392, 65536, 65536, 65536, 53392])
+      }).pipe(withLocal()),
+    60_000
   )
 
   it.live(

@@ -68,6 +68,9 @@ const windowSizes = (output: TerminalOutput): Stream.Stream<readonly [cols: numb
     { bufferSize: 1, strategy: "sliding" }
   )
 
+/** The longest piece of input that is recorded as one. */
+const pieceLength = 64 * 1024
+
 /** However long somebody had paused, it is no use to wait longer for what the terminal printed meanwhile. */
 const longestPause = 1000
 
@@ -166,15 +169,17 @@ export const openTerminal = (
         onNone: () => Effect.void,
         onSome: (connection) => {
           const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data
-          if (bytes.length === 0) return Effect.void
-          const text = new TextDecoder().decode(bytes)
-          return context.ledger
-            .append(
-              event(context, seq, EventName.execOutput, {
-                ...outputPayload(seq, { stream: "stdin", text, bytes }, execId)
-              })
-            )
-            .pipe(Effect.zipRight(connection.write(bytes)), turn.withPermits(1))
+          const from = (start: number): Effect.Effect<void, SandboxFailure> => {
+            if (start >= bytes.length) return Effect.void
+            const end = Math.min(start + pieceLength, bytes.length)
+            const piece = bytes.subarray(start, end)
+            const text = new TextDecoder().decode(piece)
+            const payload = outputPayload(seq, { stream: "stdin", text, bytes: piece }, execId)
+            return context.ledger
+              .append(event(context, seq, EventName.execOutput, payload))
+              .pipe(Effect.zipRight(connection.write(piece)), Effect.zipRight(Effect.suspend(() => from(end))))
+          }
+          return turn.withPermits(1)(from(0))
         }
       })
 
