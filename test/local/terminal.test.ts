@@ -133,7 +133,7 @@ for (const mode of modes) {
         client.json({ type: "resize", cols: 133, rows: 44 })
         client.write("\n")
         yield* client.prints("window\r\n")
-        assert.include(client.out, "44 133\r\n")
+        assert.isTrue(client.out.includes("44 133\r\n"), JSON.stringify(client.out))
         client.json({ type: "ping" })
         yield* client.until(() => client.frames.some((frame) => frame.type === "pong"))
         const time = nap()
