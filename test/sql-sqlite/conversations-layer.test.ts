@@ -235,4 +235,61 @@ describe("SqlConversations and the client of an application", () => {
       )
     })
   )
+
+  it.effect("rows that another program wrote read as well as can be", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const conversations = yield* Conversations.Conversations
+      yield* sql.unsafe(
+        "INSERT INTO sandglass_conversations (id, user_id, created_at, last_activity, metadata, title) " +
+          "VALUES ('c-1', 'u-1', '12', 'soon', 'no json', x'c3bc')"
+      )
+      yield* sql.unsafe(
+        "INSERT INTO sandglass_messages (id, conversation_id, role, timestamp, content, tool_calls, metadata, total_tokens) " +
+          "VALUES ('m-1', 'c-1', 'user', 1, 7, '{}', '[1]', 'many')"
+      )
+      assert.deepStrictEqual(
+        yield* conversations.getConversation("c-1"),
+        Option.some({
+          id: "c-1",
+          userId: "u-1",
+          createdAt: 12,
+          lastActivity: 0,
+          title: "ü",
+          metadata: { value: "no json" }
+        })
+      )
+      const found: unknown = yield* conversations.getMessages("c-1")
+      assert.deepStrictEqual(found, [
+        {
+          ...message("m-1", 1),
+          content: "7",
+          usage: { promptTokens: 0, completionTokens: 0, totalTokens: 0 },
+          toolCalls: [{}],
+          metadata: { value: [1] }
+        }
+      ])
+    }).pipe(Effect.provide(SqliteConversations.layer({ filename: ":memory:" })))
+  )
+
+  it.effect("a large batch lets other fibers have their turn", () =>
+    Effect.gen(function* () {
+      const conversations = yield* Conversations.Conversations
+      yield* conversations.createConversation(conversation)
+      let turns = 0
+      const others = yield* Effect.fork(
+        Effect.forever(
+          Effect.zipRight(
+            Effect.sync(() => {
+              turns += 1
+            }),
+            Effect.yieldNow()
+          )
+        )
+      )
+      yield* conversations.storeMessages(Array.from({ length: 256 * 20 }, (_, index) => message(`m-${index}`)))
+      yield* Fiber.interrupt(others)
+      assert.isAbove(turns, 5)
+    }).pipe(Effect.provide(SqliteConversations.layer({ filename: ":memory:" })))
+  )
 })

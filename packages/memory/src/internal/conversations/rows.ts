@@ -11,9 +11,20 @@ type Mutable<A> = { -readonly [K in keyof A]: A[K] }
 
 type Object = { readonly [key: string]: Json }
 
-/** What is stored was an object, or an array: nothing else is written there. */
-const decodeObject = (stored: string): Object => StoredText.decodeJson(stored) as Object
-const decodeArray = (stored: string): ReadonlyArray<Json> => StoredText.decodeJson(stored) as ReadonlyArray<Json>
+const isObject = (value: Json): value is Object => typeof value === "object" && value !== null && !isArray(value)
+
+const isArray = (value: Json): value is ReadonlyArray<Json> => Array.isArray(value)
+
+/** What another program put there in the place of an object, or of an array, is kept in one. */
+const decodeObject = (stored: string): Object => {
+  const value = StoredText.decodeJson(stored)
+  return isObject(value) ? value : { value }
+}
+
+const decodeArray = (stored: string): ReadonlyArray<Json> => {
+  const value = StoredText.decodeJson(stored)
+  return isArray(value) ? value : [value]
+}
 
 /** `metadata` is given where its value is at hand, and otherwise read from the row. */
 export const toConversation = (row: ConversationRow, metadata?: Object): Conversation => {

@@ -68,30 +68,39 @@ export const pushMessageParams = (params: Array<unknown>, row: MessageRow): void
   )
 }
 
-const text = (value: unknown): string => (typeof value === "string" ? value : String(value))
+const utf8 = new TextDecoder("utf-8", { ignoreBOM: true })
+
+/** SQLite keeps values of any type in any column: what another program put there is made what it ought to be. */
+const text = (value: unknown): string =>
+  typeof value === "string" ? value : ArrayBuffer.isView(value) ? utf8.decode(value) : String(value)
 
 const optionalText = (value: unknown): string | null => (value === null || value === undefined ? null : text(value))
 
-const optionalNumber = (value: unknown): number | null => (value === null || value === undefined ? null : Number(value))
+const number = (value: unknown): number => {
+  const made = Number(value)
+  return Number.isFinite(made) ? made : 0
+}
+
+const optionalNumber = (value: unknown): number | null => (value === null || value === undefined ? null : number(value))
 
 export const toConversationRow = (row: Row): ConversationRow => ({
   id: text(row["id"]),
   userId: text(row["user_id"]),
   agentId: optionalText(row["agent_id"]),
   title: optionalText(row["title"]),
-  createdAt: Number(row["created_at"]),
-  lastActivity: Number(row["last_activity"]),
+  createdAt: number(row["created_at"]),
+  lastActivity: number(row["last_activity"]),
   metadata: optionalText(row["metadata"])
 })
 
 export const toStoredMessage = (row: Row): StoredMessage => ({
-  seq: Number(row["seq"]),
+  seq: number(row["seq"]),
   id: text(row["id"]),
   conversationId: text(row["conversation_id"]),
   // The table allows no other.
   role: row["role"] as Role,
   content: text(row["content"]),
-  timestamp: Number(row["timestamp"]),
+  timestamp: number(row["timestamp"]),
   model: optionalText(row["model"]),
   toolCallId: optionalText(row["tool_call_id"]),
   name: optionalText(row["name"]),
@@ -133,6 +142,6 @@ export const toWholeUsage = (row: Row): Row =>
   Object.fromEntries(
     Object.values(sums).map((column) => {
       const high = optionalNumber(row[`${column}_high`])
-      return [column, high === null ? null : Number((BigInt(high) << 32n) + BigInt(Number(row[`${column}_low`])))]
+      return [column, high === null ? null : Number((BigInt(high) << 32n) + BigInt(number(row[`${column}_low`])))]
     })
   )

@@ -149,7 +149,17 @@ export const makeInsert = (dialect: Dialect) => {
       }
     )
 
-  const insert = dialect.name === "postgres" ? insertPostgres : insertSqlite
+  /** The driver of SQLite is synchronous: other fibers get their turn between large batches. */
+  const insert: Insert =
+    dialect.name === "postgres"
+      ? insertPostgres
+      : (connection, rows, batch) =>
+          batch.from === 0
+            ? insertSqlite(connection, rows, batch)
+            : Effect.zipRight(
+                batch.size === batchSizes[0] ? Effect.yieldNow() : Effect.void,
+                insertSqlite(connection, rows, batch)
+              )
 
   return (connection: Connection, rows: NonEmptyReadonlyArray<MessageRow>) =>
     Effect.zipRight(
