@@ -139,16 +139,33 @@ export type SetVar<Vars, Name extends string, A> = string extends Name
   : Types.Simplify<Omit<Vars, Name> & { readonly [K in Name]: A }>
 
 /**
+ * The names of variables that may be missing.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type OptionalNames<Vars> = {
+  [K in keyof Vars]-?: object extends Pick<Vars, K> ? K : never
+}[keyof Vars]
+
+/**
  * The variables after one of two ways was taken: what only one of them sets may be missing.
  *
  * @since 0.1.0
  * @category models
  */
-export type OneOf<A, B> = Types.Simplify<
-  { readonly [K in keyof A & keyof B]: A[K] | B[K] } & {
-    readonly [K in Exclude<keyof A, keyof B>]?: A[K] | undefined
-  } & { readonly [K in Exclude<keyof B, keyof A>]?: B[K] | undefined }
->
+export type OneOf<A, B> = [A, B] extends [B, A]
+  ? A
+  : Types.Simplify<
+      {
+        readonly [K in Exclude<keyof A & keyof B, OptionalNames<A> | OptionalNames<B>>]: A[K] | B[K]
+      } & {
+        readonly [K in Exclude<keyof A, keyof B> | Exclude<keyof B, keyof A> | OptionalNames<A> | OptionalNames<B>]?:
+          | (K extends keyof A ? A[K] : never)
+          | (K extends keyof B ? B[K] : never)
+          | undefined
+      }
+    >
 
 /**
  * The operations of one sandbox, in order. Immutable: each method returns a new value, and nothing runs.

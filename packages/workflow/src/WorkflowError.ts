@@ -43,7 +43,7 @@ export type Failure = typeof Failure.Type
  * - `InvalidInput`: the workflow makes no sense as it is written (a count of 0, an empty command, …); nothing has run
  * - `StepFailed`: an operation failed; `failure` says how
  * - `SandboxFailed`: a sandbox could not be created, taken up again or restored; `failure` says how
- * - `LedgerFailed`: the ledger failed, or does not hold what it should
+ * - `LedgerFailed`: the ledger failed, or does not hold what it should; nothing is undone, and the run can be resumed
  * - `RunExists`: there is a run of this id already: resume it
  * - `RunNotFound`: the ledger knows no run of this id
  * - `RunFailed`: the run had failed already, with an error that only its own process knew; the description tells its message

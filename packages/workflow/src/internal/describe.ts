@@ -112,6 +112,9 @@ const leafLabel = (step: LeafStep): string => {
   }
 }
 
+const octal = (mode: number | string | undefined): string | undefined =>
+  typeof mode === "number" ? mode.toString(8) : mode
+
 const leafDetail = (step: LeafStep): string => {
   const label = optionsOf({ label: step.label })
   switch (step._tag) {
@@ -129,7 +132,7 @@ const leafDetail = (step: LeafStep): string => {
     case "Code":
       return `${textOf(step.code)} language=${step.language}${label}`
     case "WriteFile":
-      return `${textOf(step.path)} ${contentOf(step.content)}${optionsOf({ ...step.permission })}${label}`
+      return `${textOf(step.path)} ${contentOf(step.content)}${optionsOf({ ...step.permission, mode: octal(step.permission.mode) })}${label}`
     case "ReadFile":
       return `${textOf(step.path)} as=${step.as}${label}`
     case "DeleteFile":

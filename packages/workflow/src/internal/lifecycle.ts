@@ -75,10 +75,11 @@ const reported = (run: Run, place: Place, error: InterpreterError): unknown => {
     return fail(run, "LedgerFailed", "the ledger does not hold all steps of a finished stage", { place })
   const { instance: step } = error
   if (error.isOwn) return error.error
-  return fail(run, "StepFailed", messageOf(error), {
+  const failure = isFailure(error.error) ? error.error : undefined
+  return fail(run, failure?._tag === "LedgerError" ? "LedgerFailed" : "StepFailed", messageOf(error), {
     place,
     step,
-    ...(isFailure(error.error) ? { failure: error.error } : {})
+    failure
   })
 }
 
@@ -359,6 +360,10 @@ const failRun = (run: Run, cause: Cause.Cause<unknown>, restore: Restore) =>
     return yield* Effect.failCause(whole)
   })
 
+/** A run that its ledger has failed cannot say how it ends, nor what it undoes: like one that was interrupted, it can be resumed. */
+const isUnrecordable = (cause: Cause.Cause<unknown>): boolean =>
+  [...Cause.failures(cause)].some((error) => error instanceof WorkflowError && error.reason === "LedgerFailed")
+
 /** From the first stage, or the one where the last process stopped, to the end. */
 const conduct = (run: Run): Effect.Effect<Result, unknown, unknown> =>
   Effect.uninterruptibleMask((restore) =>
@@ -389,7 +394,7 @@ const conduct = (run: Run): Effect.Effect<Result, unknown, unknown> =>
         yield* restore(emit(run, { _tag: "RunCompleted", runId: run.runId }))
         return exit.value
       }
-      if (Cause.isInterruptedOnly(exit.cause)) return yield* interruptRun(run, exit.cause)
+      if (Cause.isInterruptedOnly(exit.cause) || isUnrecordable(exit.cause)) return yield* interruptRun(run, exit.cause)
       const failed = yield* Effect.exit(failRun(run, exit.cause, restore))
       if (resumed && !run.superseded) {
         yield* bounded("closing what was left", "30 seconds", closeStrays(run, new Set()))

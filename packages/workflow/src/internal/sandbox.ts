@@ -25,7 +25,9 @@ export interface Acquired {
 const sandboxFailed =
   (run: Run, place: Place) =>
   <A, R>(self: Effect.Effect<A, SandboxFailure, R>): Effect.Effect<A, WorkflowError, R> =>
-    Effect.mapError(self, (failure) => fail(run, "SandboxFailed", failure.message, { place, failure }))
+    Effect.mapError(self, (failure) =>
+      fail(run, failure._tag === "LedgerError" ? "LedgerFailed" : "SandboxFailed", failure.message, { place, failure })
+    )
 
 /** What `Sandboxes` takes of a branch's options. */
 const requestOf = (run: Run, options: SandboxOptions) => {
