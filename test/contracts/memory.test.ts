@@ -1,11 +1,11 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import * as PgClient from "@effect/sql-pg/PgClient"
 import { afterAll } from "@effect/vitest"
-import { Ledger, SqlLedger } from "@sandglass/core"
-import { EmbeddingModel, EpisodicMemory, Memory, SqlSemanticMemory, SqlWorkingMemory } from "@sandglass/memory"
+import { Ledger } from "@sandglass/core"
+import { EmbeddingModel, Memory } from "@sandglass/memory"
 import { MemoryContract } from "@sandglass/memory/testing"
+import { PgMemory } from "@sandglass/sql-pg"
 import { SqliteMemory } from "@sandglass/sql-sqlite"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
@@ -17,10 +17,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 const model = EmbeddingModel.layerLexical()
 const file = (options: Partial<SqliteMemory.Options>) =>
   Layer.provide(SqliteMemory.layer({ filename: join(folder, "memory.db"), ...options }), model)
-const postgres = Layer.merge(Memory.layer, EpisodicMemory.layer).pipe(
-  Layer.provideMerge(Layer.mergeAll(SqlWorkingMemory.layer, SqlSemanticMemory.layer, SqlLedger.layer)),
-  Layer.provide(Layer.merge(Layer.unwrapScoped(Effect.map(database, (url) => PgClient.layer({ url }))), model))
-)
+const postgres = Layer.provide(Layer.unwrapScoped(Effect.map(database, (url) => PgMemory.layer({ url }))), model)
 
 MemoryContract.suite("memory", Memory.layerMemory.pipe(Layer.provideMerge(Layer.merge(Ledger.layerMemory, model))))
 MemoryContract.suite("SQLite file", file({}))
