@@ -104,7 +104,7 @@ describe.each(["auto", "plain"] as const)("as on the local machine (%s)", (mode)
             assert.deepStrictEqual(there, yield* Effect.provide(onFiles(program), BunContext.layer), name)
           }
         }),
-      60_000
+      180_000
     )
 
     it.effect(

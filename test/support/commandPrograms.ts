@@ -126,9 +126,9 @@ export const commandPrograms: { readonly [name: string]: CommandProgram } = {
     const left = (exitCode: number) =>
       Effect.gen(function* () {
         const directory = yield* fs.makeTempDirectoryScoped()
-        const command = sh(`(sleep 2; echo here >file) >/dev/null 2>&1 & exit ${exitCode}`)
+        const command = sh(`(sleep 5; echo here >file) >/dev/null 2>&1 & exit ${exitCode}`)
         yield* Command.exitCode(Command.workingDirectory(command, directory))
-        yield* Effect.sleep("3 seconds")
+        yield* Effect.sleep("7 seconds")
         return yield* fs.exists(`${directory}/file`)
       })
     return yield* Effect.all([left(0), left(1)], { concurrency: 2 })
