@@ -7,6 +7,8 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Stream from "effect/Stream"
+import { sqlite } from "../../packages/core/src/internal/sqlLedger/sqlite.js"
+import { Statement, selectRemovable } from "../../packages/core/src/internal/sqlLedger/statement.js"
 import { recordStatements } from "../support/statements.js"
 
 const events = 200_000
@@ -167,6 +169,58 @@ layer(database, { timeout: "60 seconds" })("SqliteLedger on a large ledger", (it
       )
       assert.isAtMost(statements.length, 3)
       assert.isTrue(Array.from(result).every((chunk) => Chunk.size(chunk) <= 1000))
+    })
+  )
+
+  it.effect("a place in a session's order, and the entry there, are found in its index", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger.Ledger
+      const at = yield* plans(ledger.entryAt("sbx-big", 100_000))
+      noScan(at.details)
+      assert.match(at.details.join("\n"), /COVERING INDEX sandglass_events_sandbox/)
+      const entry = Option.getOrThrow(at.result)
+      const index = yield* plans(ledger.indexOf("sbx-big", { ts: entry.ts, id: entry.id }))
+      noScan(index.details)
+      assert.match(index.details.join("\n"), /COVERING INDEX sandglass_events_sandbox/)
+      assert.strictEqual(index.result, 100_000)
+    })
+  )
+
+  it.effect("a session is deleted, and sessions are pruned, through their indexes", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger.Ledger
+      const name = "short-lived"
+      const fill = (sandboxId: string) =>
+        ledger.appendAll([
+          { sandboxId, name, event: "sandbox.created" },
+          ...Array.from({ length: 5_000 }, (_, index) => ({ sandboxId, name, event: "exec.output", payload: index })),
+          { sandboxId, name, event: "sandbox.closed" }
+        ])
+      yield* fill("sbx-deleted")
+      const deleted = yield* plans(ledger.deleteSandbox("sbx-deleted"))
+      assert.strictEqual(deleted.result, 5_002)
+      yield* fill("sbx-pruned")
+      const pruned = yield* plans(ledger.prune({ before: Number.MAX_SAFE_INTEGER, keepCheckpoints: true, name }))
+      assert.deepStrictEqual(pruned.result, { sandboxes: 1, entries: 5_002 })
+      for (const { details } of [deleted, pruned]) {
+        noScan(details)
+        assert.match(details.join("\n"), /sandglass_events_milestones/)
+      }
+      // What writes is not traced.
+      const sql = yield* SqlClient.SqlClient
+      const statement = new Statement(sqlite)
+      const removable = selectRemovable(statement, "sbx-big", 10)
+      const removal = yield* sql.unsafe<{ readonly detail: string }>(
+        `EXPLAIN QUERY PLAN DELETE FROM alineo_events WHERE id IN (${removable})`,
+        statement.params
+      )
+      const steps = removal.map(({ detail }) => detail)
+      noScan(steps)
+      assert.match(steps.join("\n"), /sandglass_events_milestones/)
+      // Any index that begins with the sandbox.
+      assert.match(steps.join("\n"), /INDEX sandglass_events_(?:sandbox|step) \(sandbox_id=\?\)/)
+      // Some pages of sessions, the one session's batches, and a look for new sessions.
+      assert.isAtMost(pruned.statements.length, 60)
     })
   )
 
