@@ -67,3 +67,29 @@ for (const language of ["python", "javascript"] as const) {
     )
   })
 }
+
+describe("values that code shows", () => {
+  it.live(
+    "come by MIME type, live and replayed",
+    () =>
+      Effect.gen(function* () {
+        const sandboxes = yield* Sandboxes.Sandboxes
+        const sandbox = yield* create()
+        const code = [
+          "class Shown:",
+          "    def __repr__(self): return 'plain'",
+          "    def _repr_html_(self): return '<b>é</b>'",
+          "    def _repr_png_(self): return bytes([137, 80, 0, 255])",
+          "Shown()"
+        ].join("\n")
+        const expected = [{ "text/plain": "plain", "text/html": "<b>é</b>", "image/png": "iVAA/w==" }]
+        const shown = yield* sandbox.execCode(code, { language: "python" })
+        assert.deepStrictEqual(shown.results, expected)
+        yield* sandbox.checkpoint()
+        const resumed = yield* sandboxes.resume(sandbox.id)
+        const again = yield* resumed.execCode(code, { language: "python" })
+        assert.deepInclude(again, { replayed: true, results: expected })
+      }).pipe(withLocal()),
+    60_000
+  )
+})
