@@ -30,6 +30,7 @@ import { memoryPostgres, memorySqlite } from "./subjects/memory.js"
 import { resume } from "./subjects/resume.js"
 import { size } from "./subjects/size.js"
 import { tail } from "./subjects/tail.js"
+import { workflow } from "./subjects/workflow.js"
 
 const subjects: ReadonlyArray<Subject> = [
   exec,
@@ -45,7 +46,8 @@ const subjects: ReadonlyArray<Subject> = [
   local,
   conversations,
   memorySqlite,
-  memoryPostgres
+  memoryPostgres,
+  workflow
 ]
 
 interface Outcome {

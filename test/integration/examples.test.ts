@@ -84,6 +84,20 @@ for (const [name, expected] of [
     ['tool: {"exitCode":0,"output":"1000\\n"}\nassistant: It printed', "8 messages, ", "latest of ada: Counting lines"]
   ],
   [
+    "workflows/ci",
+    ["tests: attempt 2", "version: 1.4.0", "report: all tests passed\ndeployed web 1.4.0\ndeployed api 1.4.0"]
+  ],
+  ["workflows/matrix", ["[0.0] node:20: tests passed", "[0.2] node:24: tests passed", "[1] 3 images passed"]],
+  [
+    "workflows/etl",
+    [
+      "killed in the middle of the transformation\nresumed: 1,ada 2,bob 3,carol",
+      "warehouse: extracted, table created, loaded 3 rows\n",
+      "failed: StepFailed in step 2 of stage 1",
+      "warehouse: extracted, table created, loaded 3 rows, extracted, table created, table dropped"
+    ]
+  ],
+  [
     "network",
     [
       'egress.rule_added {"action":"allow","target":"api.example.com"}',
@@ -110,5 +124,20 @@ for (const [name, expected] of [
     const shown = run.stdout.replaceAll("\r", "")
     for (const text of expected) assert.include(shown, text)
     assert.notInclude(run.stdout + run.stderr, "never-shown")
+  }, 90_000)
+}
+
+for (const name of ["ci", "matrix", "etl"]) {
+  it(`the graph of examples/workflows/${name}.ts is the one in the guide`, () => {
+    const run = spawnSync(process.execPath, [Path.join(root, `examples/workflows/${name}.ts`), "--graph"], {
+      cwd: root,
+      encoding: "utf8",
+      timeout: 60_000
+    })
+    assert.strictEqual(run.status, 0, run.stderr)
+    assert.include(
+      Fs.readFileSync(Path.join(root, "docs/workflow.md"), "utf8"),
+      `\`\`\`mermaid\n${run.stdout.trim()}\n\`\`\``
+    )
   }, 90_000)
 }
