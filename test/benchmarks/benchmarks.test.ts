@@ -34,7 +34,8 @@ it("the benchmarks run, and their results name every subject", { timeout: 300_00
         "local",
         "conversations",
         "memory",
-        "memory-postgres"
+        "memory-postgres",
+        "workflow"
       ]
     )
     for (const { figures, name } of subjects) {
