@@ -7,7 +7,7 @@ import { BunRuntime } from "@effect/platform-bun"
 import { Ledger } from "@sandglass/core"
 import { EmbeddingModel, EpisodicMemory, Memory, MemoryTools, SchemaWorkingMemory } from "@sandglass/memory"
 import { SqliteMemory } from "@sandglass/sql-sqlite"
-import { Console, Effect, Option, Schema, Stream } from "effect"
+import { Console, Effect, Layer, Option, Schema, Stream } from "effect"
 
 const ada = { resourceId: "ada", teamId: "analytical-engines" }
 
@@ -73,7 +73,6 @@ const program = Effect.gen(function* () {
 })
 
 program.pipe(
-  Effect.provide(SqliteMemory.layer({ filename: ":memory:" })),
-  Effect.provide(EmbeddingModel.layerLexical()),
+  Effect.provide(SqliteMemory.layer({ filename: ":memory:" }).pipe(Layer.provide(EmbeddingModel.layerLexical()))),
   BunRuntime.runMain
 )

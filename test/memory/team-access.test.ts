@@ -41,7 +41,8 @@ const inTeam = Effect.provideService(Teams, ["ours"])
 /** What a call comes to: its value, or its failure. */
 const run = (result: unknown): Effect.Effect<unknown, unknown> =>
   Effect.isEffect(result)
-    ? (result as Effect.Effect<unknown, unknown>)
+    ? // @effect-diagnostics-next-line unsafeEffectTypeAssertion:off
+      (result as Effect.Effect<unknown, unknown>)
     : Stream.runCollect(result as Stream.Stream<unknown, unknown>)
 
 /** Every function of a service that takes a ref, as a list of its own name and itself. */

@@ -20,6 +20,7 @@ describe("what a program may do by its types", () => {
       yield* runnable(remembering.pipe(Effect.provide(Memory.layerMemory), Effect.provide(full)))
       const without = remembering.pipe(Effect.provide(Memory.layerWorking), Effect.provide(working))
       // @ts-expect-error: FullMemory is not provided
+      // @effect-diagnostics-next-line missingEffectContext:off floatingEffect:off
       runnable(without)
       const context = yield* Layer.build(Layer.provide(Memory.layerWorking, working))
       assert.isFalse(

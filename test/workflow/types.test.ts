@@ -132,6 +132,7 @@ it("what effects and predicates require and fail with is in the type", () => {
   )
   expectTypeOf(failing).toEqualTypeOf<Workflow.Workflow<object, OpenSandboxError.OpenSandboxError>>()
   // @ts-expect-error a service is missing
+  // @effect-diagnostics-next-line missingEffectContext:off
   const missing: Effect.Effect<unknown, unknown, Sandboxes.Sandboxes | Ledger.Ledger> = Workflow.run(nested)
   void missing
 })

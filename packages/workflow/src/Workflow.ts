@@ -421,6 +421,7 @@ export const resume = <Vars, E, R>(
 
 /** What the erased interpreter gives is what the workflow's type says. */
 const typed = <Vars, E, R>(self: Effect.Effect<Lifecycle.Result, unknown, unknown>) =>
+  // @effect-diagnostics-next-line unsafeEffectTypeAssertion:off
   self as Effect.Effect<Result<Vars>, WorkflowError | E, Sandboxes.Sandboxes | Ledger | R>
 
 const lifecycleOptions = (options: LiveOptions): Lifecycle.Options =>
@@ -438,6 +439,7 @@ export const events = <Vars, E, R>(
   options: LiveOptions = {}
 ): Stream.Stream<WorkflowEvent, WorkflowError | E, Sandboxes.Sandboxes | Ledger | R> =>
   // What the erased interpreter gives is what the workflow's type says.
+  // @effect-diagnostics-next-line unsafeEffectTypeAssertion:off
   Live.events((emit) => Lifecycle.execute(Impl.dataOf(self), { ...lifecycleOptions(options), emit })) as Stream.Stream<
     WorkflowEvent,
     WorkflowError | E,
