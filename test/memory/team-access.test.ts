@@ -39,11 +39,11 @@ const guarded = TeamAccess.withTeamAccessControl(everything, (request) =>
 const inTeam = Effect.provideService(Teams, ["ours"])
 
 /** What a call comes to: its value, or its failure. */
-const run = (result: unknown): Effect.Effect<unknown, unknown> =>
-  Effect.isEffect(result)
-    ? // @effect-diagnostics-next-line unsafeEffectTypeAssertion:off
-      (result as Effect.Effect<unknown, unknown>)
-    : Stream.runCollect(result as Stream.Stream<unknown, unknown>)
+const run = (result: unknown): Effect.Effect<unknown, unknown> => {
+  if (!Effect.isEffect(result)) return Stream.runCollect(result as Stream.Stream<unknown, unknown>)
+  // @effect-diagnostics-next-line unsafeEffectTypeAssertion:off
+  return result as Effect.Effect<unknown, unknown>
+}
 
 /** Every function of a service that takes a ref, as a list of its own name and itself. */
 const methodsOf = (service: object): ReadonlyArray<readonly [string, (...args: ReadonlyArray<unknown>) => unknown]> =>
